@@ -54,6 +54,8 @@ def test_what_agents_answer_is_learned_and_can_be_taken_back(
             body = {"accepted": one["answer"] == ANSWER, "topic": "vouchers" if one["answer"] == ANSWER else None}
             assert client.put(f"/v1/agent/reviews/{one['message']}", json=body).status_code == 200
         assert client.put("/v1/agent/reviews/999999", json={"accepted": True}).status_code == 404
+        odd = client.put("/v1/agent/reviews/1", json={"accepted": True, "outside": True, "answer": "No."})
+        assert (odd.status_code, odd.json()["error"]["param"]) == (400, "outside")
         assert client.get("/v1/agent/reviews").json()["data"] == []
 
         found = segue.improve_desk(desk, progress=False)
@@ -161,7 +163,7 @@ def test_the_verbs(desk: Path, tmp_path: Path) -> None:
     done = command("desk", "ask", desk, "please track the parcel", "and can penguins fly over the moon")
     assert done.returncode == 0, done.stderr
     assert "Your parcel is shown under Orders." in done.stdout
-    assert "A person answers this: out_of_scope." in done.stdout
+    assert "This goes to a person: it seems to be out of scope." in done.stdout
     done = command("desk", "ask", desk, "快递查一下", "--json")
     assert json.loads(done.stdout)["candidates"][0]["topic"] == "快递"
     assert "must have an earlier model" in " ".join(command("desk", "roll-back", desk).stderr.split())
@@ -171,8 +173,35 @@ def test_the_verbs(desk: Path, tmp_path: Path) -> None:
     assert "stores nothing about 'ann'" in command("desk", "person", desk, "ann", "--delete").stdout
     assert command("desk", "improve", desk).returncode == 2
     assert "needs a desk" in command("desk", "run").stderr
+    checked = command("desk", "run", desk, "--port", "0", "--check")
+    assert checked.returncode == 0
+    assert f"{desk} can be run: model 0001 was loaded" in checked.stderr
+    assert "serving on" not in checked.stderr  # nothing is served any more
     assert "must have keys" in " ".join(command("desk", "run", desk, "--host", "0.0.0.0").stderr.split())
     assert "needs a secret" in " ".join(command("desk", "run", desk, "--webhook", "http://localhost:1/").stderr.split())
+
+
+def test_roll_back_and_restore_say_what_they_did(desk: Path, tmp_path: Path) -> None:
+    def said(*words: object) -> str:
+        done = command("desk", *words)
+        return " ".join((done.stdout + done.stderr).split())
+
+    shutil.copytree(desk / MODELS / "0001", desk / MODELS / "0002")
+    assert "0001, is the first. To use a later one, name it with --to: 0002." in said("roll-back", desk)
+    forward = said("roll-back", desk, "--to", "0002")
+    assert "Model 0002 is now in use instead of 0001;" in forward
+    assert forward.endswith(f"To undo this: segue desk roll-back {desk} --to 0001")
+    assert said("roll-back", desk, "--to", "0002") == "Model 0002 was already in use; nothing was changed."
+    assert "--to must be one of the models 0001, 0002; got '7'. Name one of them." in said("roll-back", desk, "--to", 7)
+    copy, again = tmp_path / "copy", tmp_path / "again"
+    assert (
+        said("back-up", desk, "--out", copy) == f"Backed up {desk} to {copy}, which can be restored, or run as it is."
+    )
+    assert said("restore", copy, "--out", again) == f"Restored {again} from {copy}; every file matches its hash."
+    assert "must be a folder that segue desk back-up wrote" in said("restore", tmp_path, "--out", tmp_path / "new")
+    with DESK.opened(desk) as database:
+        database.do(lambda connection: connection.execute("INSERT INTO settings VALUES ('error', '0.5')"))
+    assert "a desk in use rather than a back-up" in said("restore", desk, "--out", tmp_path / "new")
 
 
 def test_copies_take_no_links_and_nothing_that_is_not_listed(desk: Path, tmp_path: Path) -> None:

@@ -138,7 +138,7 @@ def test_slots_are_filled_from_the_question() -> None:
 
 
 def test_signs_for_a_person() -> None:
-    assert doctest.testmod(decide).attempted == 2
+    assert doctest.testmod(decide).attempted == 5
     assert doctest.testmod(decide).failed == 0
     for text in ("agent", "Let me speak to someone please", "I need a human", "请帮我转人工客服", "叫你们经理来"):
         assert decide.wants_person(text), text

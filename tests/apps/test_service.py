@@ -11,6 +11,7 @@ import httpx
 import pytest
 from starlette.datastructures import Headers
 
+from segue.apps.desk.phrases import follow_up
 from segue.apps.keys import read_role_keys
 from segue.apps.web import Rate, forwarded
 from segue.apps.webhooks import check_webhook
@@ -47,7 +48,7 @@ def test_slots_are_asked_for_and_remembered(say: Say) -> None:
     assert say("where is order 1234567 please")["messages"][1]["text"] == "Order 1234567 is on its way."
     found = say("where is order now please")
     assert found["messages"][1]["about"]["kind"] == "follow_up"
-    assert found["messages"][1]["text"] == "Please tell me: order"
+    assert found["messages"][1]["text"] == follow_up("en", "order")
     assert say("it is 99.", found["id"])["messages"][1]["text"] == "Order 99 is on its way."
     other = say("where is order now please")
     assert say("I forgot my password, what now", other["id"])["messages"][1]["about"]["topic"] == "password"
@@ -114,7 +115,9 @@ def test_an_agent_answers_live_and_the_desk_goes_on(
         lines = stream.iter_lines()
         first = json.loads(next(line for line in lines if line.startswith("data:"))[5:])
         assert [one["author"] for one in first["messages"]] == ["visitor", "desk"]
-        agent.put(f"/v1/agent/conversations/{id}/messages", json={"text": "I am Alice. <b>Hello</b>"})
+        body = {"text": "I am Alice. <b>Hello</b>", "id": "message-of-alice"}
+        for method in ("post", "put"):  # sent again, it is the same message
+            assert agent.request(method, f"/v1/agent/conversations/{id}/messages", json=body).status_code == 200
         live = json.loads(next(line for line in lines if line.startswith("data:"))[5:])
     assert [(one["author"], one["name"], one["text"]) for one in live["messages"]] == [
         ("agent", "alice", "I am Alice. <b>Hello</b>")
@@ -165,6 +168,21 @@ def test_feedback_and_statistics(say: Say, visitor: httpx.Client, agent: httpx.C
     assert operator.put("/v1/operator/error", json={"error": 0.05}).json()["threshold"] == pytest.approx(
         before["threshold"], abs=1e-4
     )
+
+
+def test_only_answers_are_rated(say: Say, visitor: httpx.Client, agent: httpx.Client) -> None:
+    def rate(found: dict[str, Any], number: int) -> httpx.Response:
+        return visitor.post(f"/v1/conversations/{found['id']}/feedback", json={"message": number, "good": False})
+
+    for text in ("can penguins fly over the moon", "hello", "where is order now please"):
+        found = say(text)
+        refused = rate(found, found["messages"][1]["number"])
+        assert (refused.status_code, refused.json()["error"]["code"]) == (404, "not_an_answer"), text
+        assert "Choose an answer" in refused.text
+    agent.post(f"/v1/agent/conversations/{found['id']}/messages", json={"text": "Under Orders."})
+    said = visitor.get(f"/v1/conversations/{found['id']}").json()["messages"]
+    assert rate(found, said[-1]["number"]).status_code == 200
+    assert [one["good"] for one in said[:-1]] == [None] * (len(said) - 1)
 
 
 def test_personal_data_is_found_and_deleted(visitor: httpx.Client, agent: httpx.Client, operator: httpx.Client) -> None:

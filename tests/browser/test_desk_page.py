@@ -121,12 +121,37 @@ def test_a_visitor_asks_and_a_person_answers_live(
     agent.click("#resolve")
     agent.click("#tab-review")
     agent.wait_for_selector(".review")
+    assert agent.locator(".review").last.locator("textarea").first.input_value() == question
     shot(agent, f"review-{locale}")
     agent.locator(".review button.main").last.click()
     agent.click("#tab-statistics")
     agent.wait_for_selector("#statistics .number")
     assert agent.locator("#tab-people").is_hidden()
     shot(agent, f"statistics-{locale}")
+
+
+def test_a_reviewer_picks_another_message_or_says_that_it_is_out_of_scope(open_page: Open, desk: Server) -> None:
+    visitor = open_page(f"{desk.url}/")
+    handed = ask(visitor, "can penguins fly over the moon")
+    assert handed.locator(".under button").count() == 0  # a hand-over is not rated
+    ask(visitor, "please, are you there?")
+    with desk.client(AGENT) as client:
+        (one,) = client.get("/v1/agent/conversations", params={"search": "penguins"}).json()["data"]
+        client.post(f"/v1/agent/conversations/{one['id']}/messages", json={"text": "They cannot."})
+        agent = agents_page(open_page, desk, AGENT)
+        agent.click("#tab-review")
+        review = agent.locator(".review").last
+        review.wait_for()
+        question = review.locator("textarea").first
+        assert question.input_value() == "can penguins fly over the moon"
+        review.locator(".pick").select_option("please, are you there?")
+        assert question.input_value() == "please, are you there?"
+        review.locator(".pick").select_option("can penguins fly over the moon")
+        shot(agent, "review-outside")
+        review.locator("button.outside").click()
+        agent.wait_for_function("() => !document.querySelector('.review')")
+        (learned,) = client.get("/v1/agent/reviews", params={"state": "outside"}).json()["data"]
+    assert learned["question"] == "can penguins fly over the moon"
 
 
 def test_suggestions_are_chosen_with_the_keyboard(open_page: Open, tmp_path: Path) -> None:

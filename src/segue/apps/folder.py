@@ -164,10 +164,14 @@ class Application:
         names, now = model_names(folder), self.current_model(folder)
         earlier = [one for one in names if one < now]
         if name is None and not earlier:
-            raise ConfigError(f"{folder} must have an earlier model to return to; got only {now}.")
+            later = ", ".join(one for one in names if one > now)
+            raise ConfigError(
+                f"{folder} must have an earlier model to return to; its model in use, {now}, is the first. "
+                + (f"To use a later one, name it with --to: {later}." if later else "Nothing was changed.")
+            )
         chosen = earlier[-1] if name is None else name
         if chosen not in names:
-            raise ConfigError(f"--to must be one of the models {', '.join(names)}; got {chosen!r}.")
+            raise ConfigError(f"--to must be one of the models {', '.join(names)}; got {chosen!r}. Name one of them.")
         read(folder / MODELS / chosen)
         self.use_model(folder, chosen)
         return chosen
@@ -192,6 +196,11 @@ class Application:
         """Copy a folder, also while its server runs: models, which never change, and a consistent copy of the database,
         in SQLite or at a URL. The copy is a complete folder of the application with a hash of every file. With `check`,
         every file of the source is compared with its hash first, as is possible in a back-up."""
+        if check and not (source / self.file).is_file():
+            raise CheckpointError(
+                f"{source} must be a folder that segue {self.name} back-up wrote; got another folder, or none. Check "
+                "the path."
+            )
         name = self.current_model(source)
         if database is not None:
             check_url(database)
@@ -235,12 +244,16 @@ class Application:
                 raise CheckpointError(f"{path} must be a file of {self.what}; got a symbolic link. Use another copy.")
         if not check:
             return
-        verify(source)
+        verify(
+            source,
+            remedy=f"Use another back-up. If this is {self.what} in use rather than a back-up, copy it with segue "
+            f"{self.name} back-up.",
+        )
         listed = {*read_manifest(source), MANIFEST}
         for path in source.rglob("*"):
             if path.is_file() and path.relative_to(source).as_posix() not in listed:
                 raise CheckpointError(
-                    f"{path} must be named in {source / MANIFEST}; it is not. Remove it, or use another copy."
+                    f"{path} must be named in {source / MANIFEST}; it is not. Remove it, or use another back-up."
                 )
 
 

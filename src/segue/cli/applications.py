@@ -76,6 +76,16 @@ def show_address(console: Console, address: str) -> None:
     console.print(f"serving on {address}  (Ctrl-C to stop)", soft_wrap=True, markup=False)
 
 
+def show_checked(console: Console, folder: Path, *, model: str, host: str) -> None:
+    """Report that a server could start, with --check."""
+    console.print(
+        f"{folder} can be run: model {model} was loaded, and the server started on {host} and stopped again. To run "
+        "it, leave out --check.",
+        soft_wrap=True,
+        markup=False,
+    )
+
+
 def show_switch(name: str, folder: Path, *, model: str, switched: bool) -> None:
     """Report the result of retraining."""
     console = Console(highlight=False, emoji=False)
@@ -85,19 +95,28 @@ def show_switch(name: str, folder: Path, *, model: str, switched: bool) -> None:
         say(console, f"The current model stays in use. The new one is kept as {model}.")
 
 
-def show_rolled_back(model: str) -> None:
-    """Report the model in use after a roll-back."""
-    say(Console(highlight=False, emoji=False), f"Model {model} is now in use.")
+def show_rolled_back(model: str, *, before: str | None = None, command: str = "") -> None:
+    """Report a roll-back to a model, if known from the one in use before, and the command that undoes it."""
+    if before is None:
+        text = f"Model {model} is now in use."
+    elif before == model:
+        text = f"Model {model} was already in use; nothing was changed."
+    else:
+        text = (
+            f"Model {model} is now in use instead of {before}; a server that is running switches within seconds. To "
+            f"undo this: {command} --to {before}"
+        )
+    say(Console(highlight=False, emoji=False), text)
 
 
 def show_copy(folder: Path, out: Path) -> None:
     """Report a back-up."""
-    say(Console(highlight=False, emoji=False), f"{out} is a copy of {folder}, and can be restored or run.")
+    say(Console(highlight=False, emoji=False), f"Backed up {folder} to {out}, which can be restored, or run as it is.")
 
 
 def show_restored(copy: Path, out: Path) -> None:
     """Report a restored back-up."""
-    say(Console(highlight=False, emoji=False), f"Restored {out} from {copy}.")
+    say(Console(highlight=False, emoji=False), f"Restored {out} from {copy}; every file matches its hash.")
 
 
 def show_json(found: Any, *, indent: int | None = None) -> None:

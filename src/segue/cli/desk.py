@@ -19,6 +19,7 @@ from segue.cli.applications import (
     folder_or_temporary,
     log_to_terminal,
     show_address,
+    show_checked,
     show_copy,
     show_json,
     show_restored,
@@ -49,7 +50,7 @@ def learn(
         typer.Argument(
             metavar="FILE...",
             help="Tables (csv, tsv, jsonl, json, parquet) with columns question and answer, and optionally "
-            "intent, dialogue and turns.",
+            "intent, dialogue, turns and source.",
         ),
     ],
     out: OutOption,
@@ -112,13 +113,20 @@ def _show(numbers: dict[str, Any]) -> None:
         say(console, line)
     say(console, f"{numbers['topics']:,} topics, {numbers['questions']:,} questions.")
     if numbers["without_answer"] == numbers["topics"]:
-        say(console, f"{NO_ANSWERS} Give a column answer.")
-    say(console, f"{numbers['held_back']:,} {asked}: correct topic first {numbers['right']:.1%}, among the first three "
-        f"{numbers['right_in_three']:.1%}, of those in scope.")  # fmt: skip
+        say(console, f"{NO_ANSWERS} Add a column answer to the table.")
+    say(console, f"{numbers['held_back']:,} {asked}: of those in scope, the correct topic came first in "
+        f"{numbers['right']:.1%}, and among the first three in {numbers['right_in_three']:.1%}.")  # fmt: skip
     say(console, f"Accepted error rate {numbers['accepted_error']:.1%}: {said_of(numbers['counts'])}.")
     say(console, share_said(numbers["outside_share"]))
     if numbers["outside_counts"] is not None:
         say(console, f"{found_said(numbers['outside_counts'])} {outside_said(numbers['counts'])}.")
+
+
+_REASONS = {
+    "low_confidence": "the desk is not confident enough",
+    "out_of_scope": "it seems to be out of scope",
+    "no_answer": "its topic has no answer",
+}
 
 
 def ask(
@@ -136,6 +144,8 @@ def ask(
       segue desk ask desk "How do I reset my password?"
     """
     from segue.apps.desk.interface import open_desk
+    from segue.apps.desk.phrases import follow_up
+    from segue.text.unicode import is_chinese
 
     model, console = open_desk(desk), Console(highlight=False, emoji=False)
     found = None
@@ -157,11 +167,16 @@ def ask(
             show_json(row)
             continue
         if missing:
-            say(console, f"Please tell me: {missing[0].replace('_', ' ')}")
+            say(console, follow_up("zh" if is_chinese(question) else "en", missing[0]))
         else:
-            say(console, found.answer if found.answer is not None else f"A person answers this: {found.reason}.")
-        numbers = (("confidence", found.confidence), ("inside", found.inside))
-        shown = (f"{name} {value:.1%}, threshold {found.needs[name]:.1%}" for name, value in numbers)
+            say(
+                console,
+                found.answer
+                if found.answer is not None
+                else f"This goes to a person: {_REASONS[found.reason or 'no_answer']}.",
+            )
+        numbers = (("confidence", "confidence", found.confidence), ("in scope", "inside", found.inside))
+        shown = (f"{label} {value:.1%}, threshold {found.needs[name]:.1%}" for label, name, value in numbers)
         say(console, "; ".join(shown), indent=2)
         for one in found.candidates[:3]:
             say(console, f"{one.probability:6.1%}  {one.topic.name}", indent=2, hang=8)
@@ -187,7 +202,7 @@ def run(
     ] = None,
     settings: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Limit to change, e.g. max_message=500; repeatable."),
+        typer.Option("--set", metavar="KEY=VALUE", help="Setting to change, e.g. max_message=500; repeatable."),
     ] = None,
     demo: Annotated[
         bool, typer.Option("--demo", help="Train a desk on real data first, if the folder does not exist.")
@@ -199,7 +214,7 @@ def run(
             help="Tables for --demo; repeatable. Default: questions made from Python's own documentation.",
         ),
     ] = None,
-    check: Annotated[bool, typer.Option("--check", help="Load the desk, check that it can start, and exit.")] = False,
+    check: Annotated[bool, typer.Option("--check", help="Check that the desk can start, and exit.")] = False,
 ) -> None:
     """Serve a desk: web pages for visitors and agents, and an HTTP API.
 
@@ -214,6 +229,7 @@ def run(
     check_installed("segue desk")
     from segue.apps.desk.run import run_desk
     from segue.apps.desk.settings import DeskSettings
+    from segue.apps.desk.store import DESK
     from segue.apps.keys import read_role_keys
 
     console = Console(stderr=True, highlight=False, emoji=False)
@@ -226,6 +242,9 @@ def run(
         _learn_demo(folder, data or [], console)
 
     def started(address: str) -> None:
+        if check:
+            show_checked(console, folder, model=DESK.current_model(folder), host=host)
+            return
         console.print(f"visitors  {address}/", soft_wrap=True)
         console.print(f"agents    {address}/agent", soft_wrap=True)
         show_address(console, address)
@@ -247,7 +266,7 @@ def _learn_demo(folder: Path, data: list[Path], console: Console) -> None:
     from segue.apps.desk.demo import demo_rows
     from segue.apps.desk.interface import learn_desk
 
-    console.print(f"learning a desk in {folder}", soft_wrap=True, markup=False)
+    console.print(f"training a desk in {folder}", soft_wrap=True, markup=False)
     found = learn_desk(data if data else demo_rows(), folder, finetune=False)
     console.print(f"{found.numbers['topics']:,} topics, {found.numbers['questions']:,} questions")
 
@@ -264,9 +283,11 @@ def improve(desk: DeskArgument, seed: HeldSeedOption = 0) -> None:
 
     found = improve_desk(desk, seed=seed)
     console = Console(highlight=False, emoji=False)
-    say(console, f"{found.learned:,} accepted answers learned.")
+    learned = f"{found.learned:,} reviewed {'question' if found.learned == 1 else 'questions'} learned"
+    say(console, f"{learned}, {found.outside:,} of them as out of scope." if found.outside else f"{learned}.")
     if found.withdrawn:
-        say(console, f"{found.withdrawn:,} questions removed that are no longer accepted.")
+        removed = "question that is" if found.withdrawn == 1 else "questions that are"
+        say(console, f"Removed {found.withdrawn:,} {removed} no longer accepted.")
     if found.asked:
         say(console, f"Accuracy on {found.asked:,} held-out questions: before {found.right_before:.1%}, now "
             f"{found.right_now:.1%}.")  # fmt: skip
@@ -289,8 +310,10 @@ def roll_back(
       segue desk roll-back desk
     """
     from segue.apps.desk.interface import roll_back_desk
+    from segue.apps.desk.store import DESK
 
-    show_rolled_back(roll_back_desk(desk, to=to))
+    before = DESK.current_model(desk)
+    show_rolled_back(roll_back_desk(desk, to=to), before=before, command=f"segue desk roll-back {desk}")
 
 
 def back_up(desk: DeskArgument, out: OutOption) -> None:
@@ -348,13 +371,14 @@ def person(
     if delete and not found["conversations"] and not found.get("models"):
         say(console, f"The desk stores nothing about {person!r}; nothing was deleted.")
     elif delete:
-        say(console, f"{len(found['conversations']):,} conversations deleted.")
+        count = len(found["conversations"])
+        say(console, f"{count:,} {'conversation' if count == 1 else 'conversations'} deleted.")
         if found["models"]:
             names = ", ".join(found["models"])
             say(
                 console,
-                f"Models deleted, which were trained on accepted questions of deleted people: {names}. Model "
-                f"{found['model']} is now in use.",
+                f"Deleted the models trained on accepted questions of deleted people: {names}. Model {found['model']} "
+                "is now in use.",
             )
     else:
         show_json(found, indent=1)

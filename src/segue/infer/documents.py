@@ -284,14 +284,20 @@ class Document:
 
 
 def pools(
-    parts: Iterable[TextPart], tokenizer: Tokenizer, *, limit: int, keep_lines: bool, closing: Sequence[int] = ()
+    parts: Iterable[TextPart],
+    tokenizer: Tokenizer,
+    *,
+    limit: int,
+    keep_lines: bool,
+    closing: Sequence[int] = (),
+    watch: LanguageWatch | None = None,
 ) -> Iterator[list[Document]]:
     """Yield all documents, in order, in lists of whole ones with at most `limit` tokens together. A longer one comes
     alone and is encoded while it is taken, before the next list is requested. `closing` are special tokens after
-    each."""
+    each. `watch` warns of another language. Default: a new one."""
     held: list[Document] = []
     size = 0
-    watch = LanguageWatch(tokenizer)
+    watch = LanguageWatch(tokenizer) if watch is None else watch
     for number, own in groupby(_numbered(parts), key=lambda pair: pair[0]):
         document = Document(number, (part for _, part in own), tokenizer, keep_lines=keep_lines, closing=closing)
         count = document.fill(limit + 1)

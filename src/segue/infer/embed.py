@@ -30,6 +30,7 @@ from segue.errors import ConfigError, DataError
 from segue.infer.documents import Document, TextPart, Tokens, pools, text_parts
 from segue.infer.segments import POOL, RowMaker, Step, in_order, make_plan, recalled, steps
 from segue.model import Batch, LanguageModel, Memory
+from segue.text.coverage import LanguageWatch
 from segue.text.tokenizer import Tokenizer
 
 Pooling = Literal["mean", "last", "first", "max", "cls"]
@@ -102,9 +103,10 @@ def embed(
     *,
     totals: EmbedTotals | None = None,
     progress: Callable[[int], None] | None = None,
+    watch: LanguageWatch | None = None,
 ) -> Iterator[Embedding]:
     """Yield the vectors of all documents (`text_parts` of texts, or `TextFiles`). `totals` are updated; `progress` is
-    called with the number of tokens just read."""
+    called with the number of tokens just read; `watch` is shared by calls that should warn of another language once."""
     counts = EmbedTotals() if totals is None else totals
     reader = _Reader(model, tokenizer, settings)
 
@@ -118,7 +120,9 @@ def embed(
         return _Vectors(document, counts, settings, width=model.config.hidden_width)
 
     limit = POOL * settings.batch_tokens
-    ahead = pools(documents, tokenizer, limit=limit, keep_lines=settings.by == "line", closing=reader.closing)
+    ahead = pools(
+        documents, tokenizer, limit=limit, keep_lines=settings.by == "line", closing=reader.closing, watch=watch
+    )
     return in_order(ahead, plan=reader.plan, batch_tokens=settings.batch_tokens, read=read, begin=begin)
 
 
@@ -127,9 +131,11 @@ def embed_texts(
     tokenizer: Tokenizer,
     texts: Iterable[str],
     settings: EmbedSettings = EmbedSettings(),  # noqa: B008  (it is frozen)
+    *,
+    watch: LanguageWatch | None = None,
 ) -> NDArray[np.float32]:
-    """Return the vectors of texts, each a document: [texts, width]."""
-    found = [one.vector for one in embed(model, tokenizer, text_parts(texts), settings)]
+    """Return the vectors of texts, each a document: [texts, width]. `watch` is as in `embed`."""
+    found = [one.vector for one in embed(model, tokenizer, text_parts(texts), settings, watch=watch)]
     return np.stack(found) if found else np.zeros((0, model.config.hidden_width), dtype=np.float32)
 
 

@@ -205,7 +205,7 @@ def test_a_person_is_deleted_also_beside_damaged_models(desk: Path) -> None:
 def test_a_damaged_model_in_use_is_named(desk: Path) -> None:
     accept(desk, QUESTIONS[0], ANSWER, person="ann")
     (desk / MODELS / "0001" / "knowledge.jsonl").write_text("{")
-    with pytest.raises(CheckpointError, match=r"0001 must be whole .* Their conversations are deleted"):
+    with pytest.raises(CheckpointError, match=r"0001 must be intact .* Their conversations are deleted"):
         segue.person_in_desk(desk, "ann", delete=True, progress=False)
     assert segue.person_in_desk(desk, "ann")["conversations"] == []
     (desk / MODELS / "0001" / "model.json").write_text('{"format": 1')

@@ -62,6 +62,35 @@ def test_an_id_stands_for_one_message(desk: Path) -> None:
     with_service(desk, work)
 
 
+def test_an_agents_message_sent_again_is_written_once(desk: Path) -> None:
+    async def work(service: DeskService) -> None:
+        id = (await service.open(person="ann", language="en"))["id"]
+        await service.visitor_says(id, "do you sell penguins", client="visitor-1", chosen=None)
+
+        async def say(text: str, client: str | None) -> Any:
+            return await service.agent_does(id, "alice", "say", text, client=client)
+
+        first = await say("We do not.", "message-1")
+        await service.agent_does(id, "alice", "release")
+        assert await say("We do not.", "message-1") == first
+        assert (await service.conversation(id))["state"] == "desk"  # nothing else happens again either
+        assert len(await service.agent_does(id, "alice", "release")) == 0
+        for text, client in (("We do.", "message-1"), ("do you sell penguins", "visitor-1")):
+            with pytest.raises(ApiError) as found:
+                await say(text, client)
+            assert found.value.code == "id_taken"
+        with pytest.raises(ApiError):
+            await service.visitor_says(id, "We do not.", client="message-1", chosen=None)
+        await say("One.", None)
+        await say("One.", None)
+        said = await service.database.run(lambda connection: store.messages(connection, id))
+        assert [one["text"] for one in said if one["author"] == "agent"] == ["We do not.", "One.", "One."]
+        (count,) = await service.database.run(lambda c: c.execute("SELECT count(*) FROM reviews").fetchone())
+        assert count == 3
+
+    with_service(desk, work)
+
+
 def test_an_error_that_was_not_written_is_not_used(desk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def work(service: DeskService) -> None:
         before = service.decision()

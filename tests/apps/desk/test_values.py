@@ -1,10 +1,12 @@
 """What a visitor says when the desk asks for a value."""
 
+import doctest
 from typing import Any
 
 import pytest
 
 import segue
+from segue.apps.desk import phrases
 from segue.apps.desk.reply import reply
 from segue.apps.desk.settings import DeskSettings
 from segue.apps.desk.slots import told_value
@@ -42,8 +44,23 @@ def test_a_value_looks_like_one(said: str, value: str | None) -> None:
     assert told_value(said, "order") == value
 
 
-@pytest.mark.parametrize(("language", "text"), [("en", "I do not know"), ("zh", "我不知道")])
-def test_the_desk_asks_once_more_then_hands_over(learned: Any, language: str, text: str) -> None:
+@pytest.mark.parametrize(
+    ("language", "text", "again_text"),
+    [
+        (
+            "en",
+            "I do not know",
+            "Sorry, I cannot answer this without your order. If you do not have it, just say so, and a colleague will "
+            "help you.",
+        ),
+        (
+            "zh",
+            "我不知道",
+            "抱歉，没有 order 就无法为您查询。如果您手边没有，请告诉我，我会请同事来处理。",
+        ),
+    ],
+)
+def test_the_desk_asks_once_more_then_hands_over(learned: Any, language: str, text: str, again_text: str) -> None:
     model = segue.open_desk(learned)
     talk: dict[str, Any] = {"memory": {}, "language": language, "failures": 0}
 
@@ -55,10 +72,11 @@ def test_the_desk_asks_once_more_then_hands_over(learned: Any, language: str, te
     assert say("where is order now please").about["kind"] == "follow_up"
     again = say(text)
     assert again.about["kind"] == "follow_up"
-    assert again.text.endswith("order")
+    assert again.text == again_text
     assert "pending" in talk["memory"]
     last = say(text)
     assert (last.about["kind"], last.about["reason"]) == ("handed_over", "repeated_failure")
+    assert last.about["question"] == "where is order now please"
     assert talk["state"] == "waiting"
     talk.update({"state": "desk", "failures": 0})
     say("where is order now please")
@@ -67,6 +85,15 @@ def test_the_desk_asks_once_more_then_hands_over(learned: Any, language: str, te
     talk["memory"].clear()
     say("where is order now please")
     assert say("reset password").about["topic"] == "password"
+
+
+def test_the_question_for_a_value_is_a_sentence(learned: Any) -> None:
+    assert doctest.testmod(phrases).attempted == 2
+    assert doctest.testmod(phrases).failed == 0
+    for language, words in phrases.PHRASES.items():
+        assert words.keys() == phrases.PHRASES["en"].keys(), language
+    done = command("desk", "ask", learned, "where is order now please")
+    assert "your order. Could you send it to me?" in " ".join(done.stdout.split())
 
 
 def test_the_verb_takes_no_other_words_for_a_value(learned: Any) -> None:

@@ -1,9 +1,10 @@
 """Customer service from a company's own questions and answers.
 
-Learning, without HTTP: `knowledge` (what was read), `terms` and `index` (full text), `linear` (n-grams), `matcher`
-(vectors that are learned to match), `parts` (all of them), `ranker` (what each counts), `network`, `pairs` and
-`second` (what is tried on top), `confidence` (when not to answer), `rounds` (what is held back), `learn`, `model`,
-`report`. The service: `store` (conversations), `decide` (when a person takes over), `reply`, `writer` (a reply that
-is generated, where that is allowed), `service`, `routes`, `page/`. Keeping it good: `improve`, `forget`. The
-functions for Python are in `interface`.
+Training, without HTTP: `knowledge` (topics, answers and questions read from tables), `terms` and `index` (full-text
+search), `linear` (logistic regression on n-grams), `matcher` (bi-encoder), `parts` (all scores of a topic), `ranker`
+(weights of the parts), `network`, `pairs` and `second` (fine-tuned classifier or cross-encoder), `confidence`
+(calibration and thresholds), `rounds` (held-out questions), `crosswise` (cross-fitting), `learn`, `build`, `model`,
+`folder`, `report`. Service: `store` (conversations), `decide` (messages recognised by their words), `slots`, `phrases`,
+`reply`, `writer` (generated replies, if allowed), `settings`, `service`, `routes`, `run`, `page/`. Maintenance:
+`reviews`, `improve`, `forget`. The Python functions are in `interface`.
 """

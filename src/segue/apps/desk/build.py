@@ -1,4 +1,4 @@
-"""A model of a desk from its knowledge, written into a folder with its report."""
+"""Training of a desk model from its knowledge, and writing it to a folder with its report."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -21,29 +21,32 @@ from segue.apps.encoder import Encoder, Reader, fit_whitening, raw_vectors
 from segue.errors import ConfigError
 from segue.infer.text_model import load_text_model
 from segue.report.pages import to_html, to_markdown
+from segue.text.coverage import LanguageWatch
 from segue.text.unicode import is_chinese
 
 ENGLISH, CHINESE = "xlnet-mini-en", "xlnet-mini-zh"
-"""Packaged models whose vectors are used."""
+"""Packaged embedding models."""
 NO_MODEL = "none"
+"""Name that stands for no embeddings."""
 WORTH = 0.02
-"""Share of the texts from which a language has a model of its own."""
+"""Share of the texts above which a language gets its own embedding model."""
 MOST_WHITENED = 2000
+"""Texts to which the whitening is fitted: at least this many, if there are as many, and fewer than twice as many."""
 REPORT_PAGE, REPORT_TEXT = "report.html", "report.md"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Built:
-    """A model that was measured."""
+    """A trained and evaluated model."""
 
     model: DeskModel
     measured: Measured
     about: dict[str, Any]
     temporary: TemporaryDirectory[str] = field(repr=False)
-    """Holds a network that was fine-tuned until it is written."""
+    """Folder of a fine-tuned network until the model is written."""
 
     def write(self, folder: Path) -> None:
-        """Into an empty folder."""
+        """Write the model and its report into an empty folder."""
         blocks = report(self.model.knowledge, self.measured, self.model.fitted, self.about)
         write_model(folder, self.model, self.about)
         (folder / REPORT_PAGE).write_text(to_html(TITLE, blocks), encoding="utf-8")
@@ -60,9 +63,12 @@ def build(
     told: Callable[[str], object],
     outside_share: float | None = None,
 ) -> Built:
-    """Learns and measures. `model` makes the vectors: a name, a folder, "none", or None for the packaged ones. With
-    `finetune` a network is tried where there are many questions. `outside_share` is the share of questions outside that
-    is expected; None for that of the known ones."""
+    """Train and evaluate a model.
+
+    `model` is the embedding model: a name, a folder, "none", or None for the packaged ones. With `finetune`, a network
+    is tried if there are enough questions. `outside_share` is the expected share of out-of-scope questions; None for
+    their share among the held-out questions. `told` receives progress messages.
+    """
     if not 0 < error < 1:
         raise ConfigError(f"--error must be between 0 and 1; got {error}. Use 0.05 for 5 wrong answers of 100.")
     if outside_share is not None and not 0 <= outside_share < 1:
@@ -109,7 +115,7 @@ def build(
 
 
 def choose_encoder(knowledge: Knowledge, model: str | None) -> Encoder | None:
-    """A given model reads all texts; the packaged ones read those of their language."""
+    """Return the encoder: a given model for all texts, or the packaged model of each language; None for "none"."""
     if model == NO_MODEL:
         return None
     texts = [one.text for one in knowledge.asked] + [topic.answer for topic in knowledge.topics if topic.answer]
@@ -128,4 +134,6 @@ def choose_encoder(knowledge: Knowledge, model: str | None) -> Encoder | None:
 def _reader(name: str, texts: Sequence[str]) -> Reader:
     model = load_text_model(name)
     step = max(1, len(texts) // MOST_WHITENED)
-    return Reader(name=name, model=model, whitening=fit_whitening(raw_vectors(model, texts[::step])))
+    watch = LanguageWatch(model.tokenizer)
+    whitening = fit_whitening(raw_vectors(model, texts[::step], watch=watch))
+    return Reader(name=name, model=model, whitening=whitening, watch=watch)

@@ -1,7 +1,7 @@
-"""When to answer: the probability that the best topic is right, and that the question is one for this desk at all.
+"""Confidence: the probability that the first topic is correct, and that a question is in scope.
 
-In: what the parts gave for questions that were held back, and whether the best topic was right. Out: two logistic
-models of a few signals, the curve of errors against answered questions, and the threshold for an accepted error.
+In: scores of the parts for held-out questions, and whether the first topic was correct. Out: two logistic models of a
+few signals, the curve of error against coverage, and the threshold for an accepted error.
 """
 
 from collections.abc import Sequence
@@ -16,20 +16,21 @@ from segue.apps.desk.ranker import Ranked
 Floats = NDArray[np.float64]
 SIGNALS = ("constant", "log-odds", "margin", "questions", "answers", "near", "meaning")
 PENALTY = 1.0
-"""Strength of the penalty of the weights, in questions."""
+"""Strength of the L2 penalty on the weights, in questions."""
 STEPS = 50
+"""Maximum number of Newton steps."""
 KEPT = 0.95
-"""Share of the desk's own questions that must not be called outside."""
+"""Share of in-scope questions that must be recognised as such."""
 NEVER = 1.01
-"""A threshold that nothing reaches."""
+"""Threshold that no confidence reaches."""
 TAIL = 0.025
-"""Probability that the upper bound of a share leaves out."""
+"""Probability beyond the upper confidence bound of a share."""
 BINS = 10
-"""Bins of the calibration error."""
+"""Number of bins of the calibration error."""
 
 
 def signals(ranked: Ranked) -> Floats:
-    """Numbers that tell a sure answer from a guess."""
+    """Return the features [S] of the logistic models, as named in `SIGNALS`."""
     first = float(ranked.log_probabilities[0])
     second = float(ranked.log_probabilities[1]) if len(ranked.topics) > 1 else -20.0
     odds = first - np.log(max(-np.expm1(min(first, -1e-9)), 1e-9))
@@ -38,7 +39,7 @@ def signals(ranked: Ranked) -> Floats:
 
 
 def fit_logistic(signals_NS: Floats, true_N: NDArray[np.bool_]) -> Floats:
-    """Weights of the signals, by Newton's method."""
+    """Return the weights of a logistic regression on the signals, fitted by Newton's method."""
     weights_S = np.zeros(signals_NS.shape[1])
     penalty_S = np.full(len(weights_S), PENALTY)
     penalty_S[0] = 1e-3
@@ -55,37 +56,37 @@ def fit_logistic(signals_NS: Floats, true_N: NDArray[np.bool_]) -> Floats:
 
 
 def probability(signals_NS: Floats, weights_S: Floats) -> Floats:
-    """By the logistic model."""
+    """Return the probabilities that a logistic model gives."""
     found: Floats = 1 / (1 + np.exp(-np.clip(signals_NS @ weights_S, -30, 30)))
     return found
 
 
 @dataclass(frozen=True, kw_only=True)
 class Outcomes:
-    """What came of questions that were held back: one number for each in every array."""
+    """Outcomes of held-out questions, one entry per question in every array."""
 
     confidence_N: Floats
-    """0 where nothing is answered: taken for outside, or a topic without an answer."""
+    """Confidence; 0 if nothing is answered, because the question looks out of scope or its topic has no answer."""
     right_N: NDArray[np.bool_]
     inside_N: NDArray[np.bool_]
-    """False for questions outside, which are never right."""
+    """False for out-of-scope questions, which are never right."""
     weight_N: Floats
-    """What a question counts for the error: 1, but for questions outside what their share asks for."""
+    """Weight in the error: 1, or, for out-of-scope questions, what makes up their expected share."""
 
     @classmethod
     def of(cls, rows: Sequence[Sequence[float]]) -> "Outcomes":
-        """From rows as `rows` gives them; models of earlier versions have only the first two numbers of each."""
+        """Create outcomes from the result of `rows`; models of earlier versions have only the first two columns."""
         table = np.array([[*row, 1.0, 1.0][:4] if len(row) == 2 else row for row in rows], dtype=np.float64)
         confidence_N, right_N, inside_N, weight_N = table.reshape(-1, 4).T
         return cls(confidence_N=confidence_N, right_N=right_N > 0, inside_N=inside_N > 0, weight_N=weight_N)
 
     def rows(self) -> list[list[float]]:
-        """The outcomes as stored with a model: nothing is rounded, so that a threshold stays the same."""
+        """Return the outcomes as stored with a model, without rounding, so that thresholds are reproduced exactly."""
         columns = (self.confidence_N, self.right_N.astype(int), self.inside_N.astype(int), self.weight_N)
         return [list(row) for row in zip(*(column.tolist() for column in columns), strict=True)]
 
     def part(self, rows_N: NDArray[np.bool_]) -> "Outcomes":
-        """Some of them."""
+        """Return the outcomes of some questions."""
         return Outcomes(
             confidence_N=self.confidence_N[rows_N],
             right_N=self.right_N[rows_N],
@@ -94,7 +95,7 @@ class Outcomes:
         )
 
     def counts(self, answered_N: NDArray[np.bool_]) -> "Counts":
-        """Where these are answered."""
+        """Return the counts if these questions are answered."""
         return Counts(
             inside=int(self.inside_N.sum()),
             answered=int((answered_N & self.inside_N).sum()),
@@ -106,13 +107,13 @@ class Outcomes:
         )
 
     def at(self, threshold: float) -> "Counts":
-        """With one threshold."""
+        """Return the counts at a threshold."""
         return self.counts((self.confidence_N >= threshold) & (self.confidence_N > 0))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Counts:
-    """How many questions, and of which kind."""
+    """Numbers of questions by outcome."""
 
     inside: int
     answered: int
@@ -122,9 +123,9 @@ class Counts:
     outside: int
     outside_answered: int
     error: float
-    """Share of wrong answers; those to questions outside count as their expected share says."""
+    """Share of wrong answers, where those to out-of-scope questions are weighted by their expected share."""
     never: int
-    """Questions inside that no threshold answers: they are taken for outside, or their topic has no answer."""
+    """Number of in-scope questions not answered at any threshold: they look out of scope, or have no answer."""
 
     @property
     def share_answered(self) -> float:
@@ -138,23 +139,23 @@ class Counts:
 
     @property
     def up_to(self) -> float:
-        """The largest share of wrong answers that such a count is still likely for."""
+        """Upper confidence bound of the share of wrong answers."""
         return upper_bound(self.wrong, self.answered)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Point:
-    """What happens with one threshold, among questions inside."""
+    """A point of the curve of error against coverage, among in-scope questions."""
 
     threshold: float
     answered: float
-    """Share of the questions that are answered."""
+    """Share of questions that are answered."""
     error: float
-    """Share of these that are answered wrongly."""
+    """Share of these answers that are wrong."""
 
 
 def curve(asked: Outcomes, *, points: int = 40) -> list[Point]:
-    """Errors against answered questions, from answering few to answering all that can be: the last point is there."""
+    """Return the curve of error against coverage, from the highest threshold to the lowest, which is included."""
     inside = asked.part(asked.inside_N)
     possible = np.unique(inside.confidence_N[inside.confidence_N > 0])[::-1].tolist()
     places = np.unique(np.linspace(0, len(possible) - 1, min(points, len(possible))).astype(int)).tolist()
@@ -163,11 +164,13 @@ def curve(asked: Outcomes, *, points: int = 40) -> list[Point]:
 
 
 def threshold_for(asked: Outcomes, *, error: float) -> float:
-    """The lowest threshold with which no more than this share of the answers is wrong; 1.01, which nothing reaches, if
-    there is none. Two shares must be small enough: what was counted, and the mean of that and of what the confidences
-    expect. With few questions the count alone is a matter of luck, and the lowest of many thresholds that look good is
-    one that had luck; a bound of the count alone (one wrong answer more, or a confidence interval) asks for more
-    questions than a small desk has: no error below 1 % could be accepted with fewer than 99 answers."""
+    """Return the lowest threshold at which at most this share of the answers is wrong; `NEVER` if there is none.
+
+    Two shares must be small enough: the counted one, and the mean of it and the one expected from the confidences. With
+    few questions, the count alone is a matter of luck, and the lowest of many good-looking thresholds is a lucky one. A
+    bound on the count alone (one more wrong answer, or a confidence interval) needs more questions than a small desk
+    has: no error below 1 % could be accepted with fewer than 99 answers.
+    """
     order = np.argsort(-asked.confidence_N, kind="stable")
     sorted_N, weight_N = asked.confidence_N[order], asked.weight_N[order]
     total_N = np.maximum(np.cumsum(weight_N), 1e-12)
@@ -180,7 +183,7 @@ def threshold_for(asked: Outcomes, *, error: float) -> float:
 
 
 def upper_bound(wrong: int, count: int) -> float:
-    """The upper end of the exact interval of 95 % (Clopper and Pearson 1934) of a share; 1 for none.
+    """Return the upper end of the exact 95 % confidence interval (Clopper and Pearson 1934) of a share; 1 for 0 of 0.
 
     >>> round(upper_bound(0, 147), 3), round(upper_bound(5, 100), 3), upper_bound(0, 0)
     (0.025, 0.113, 1.0)
@@ -198,7 +201,7 @@ def upper_bound(wrong: int, count: int) -> float:
 
 
 def calibration_error(confidence_N: Floats, right_N: NDArray[np.bool_]) -> float:
-    """The mean distance between confidence and share right, in ten bins of equally many questions."""
+    """Return the expected calibration error, in `BINS` bins of equally many questions."""
     if not len(confidence_N):
         return 0.0
     bins = np.array_split(np.argsort(confidence_N, kind="stable"), BINS)
@@ -212,10 +215,10 @@ def _share(part_N: Floats, whole_N: Floats, rows_N: NDArray[np.bool_]) -> float:
 
 
 def outside_threshold(inside_N: Floats) -> float:
-    """The largest that keeps `KEPT` of the desk's own questions."""
+    """Return the largest scope threshold that keeps a share of `KEPT` of the in-scope questions."""
     return float(np.quantile(inside_N, 1 - KEPT)) if len(inside_N) else 0.0
 
 
 def stack(found: Sequence[Floats]) -> Floats:
-    """[N, S], also for none."""
+    """Stack signals to [N, S], also if there are none."""
     return np.stack(found) if found else np.zeros((0, len(SIGNALS)))

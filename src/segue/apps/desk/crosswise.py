@@ -1,11 +1,11 @@
-"""Judging crosswise: what says how sure an answer is, and the threshold, are fitted without the questions they judge.
+"""Cross-fitting: confidences and thresholds are evaluated on questions to which they were not fitted.
 
-In: what the parts gave for questions that were held back, and for questions whose topics were hidden. Out: what decides
-in the model, fitted to all of them, and what the same way of deciding says of each question when it was fitted to the
-others only. Questions fall into five folds, those of one dialogue together. For each fold the weights of the parts and
-the two logistic models are fitted to the other four: these give the confidences that choose the threshold, and the
-confidences that are reported. That the threshold is good is judged once more, with one that was chosen on the four
-other folds alone, by confidences that were fitted within them.
+In: scores of the parts for held-out questions, and for questions whose topics were hidden. Out: the weights, logistic
+models and thresholds of the model, fitted to all questions, and the outcome of each question under the same procedure
+fitted to the others. Questions are divided into five folds, those of one dialogue together. For each fold, the weights
+of the parts and the two logistic models are fitted to the other four; this gives the confidences from which the
+threshold is chosen, and which are reported. The threshold is evaluated once more by choosing it for each fold on the
+other four alone, with confidences fitted within them.
 """
 
 from collections.abc import Sequence
@@ -36,24 +36,24 @@ FOLDS = 5
 
 @dataclass(frozen=True, kw_only=True)
 class Evidence:
-    """Questions that the parts had not learned."""
+    """Scores of questions on which the parts were not trained."""
 
     golds: Sequence[tuple[int, ...]]
-    """Their topics; none for questions outside."""
+    """Topics of each question; none if it is out of scope."""
     scores: Sequence[Scored]
     plain: Sequence[Scored]
-    """The same without a network or a reader of pairs."""
+    """The same scores without a network or cross-encoder."""
     hidden: Sequence[Scored]
     """Scores of questions whose topics were hidden."""
     folds_N: Ints
     hidden_folds_M: Ints
     answerable_T: Bools
-    """Topics with an answer."""
+    """True for topics with an answer."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Decided:
-    """What decides, and what it says of questions that it was not fitted to."""
+    """Fitted weights and thresholds, and their cross-fitted outcomes."""
 
     weights_K: Floats
     base_K: Floats
@@ -64,20 +64,20 @@ class Decided:
     ranked: tuple[Ranked, ...]
     """Rankings of the held-out questions, with weights fitted without them."""
     confidence_N: Floats
-    """Before it is looked at whether a question is inside and its topic has an answer."""
+    """Confidence in the first topic, whether or not the question is in scope and the topic has an answer."""
     inside_N: Floats
     outcomes: Outcomes
-    """The questions that were held back, then those whose topics were hidden."""
+    """Outcomes of the held-out questions, then of those whose topics were hidden."""
     counts: Counts
-    """Where the threshold of each fold was chosen on the others."""
+    """Counts with the threshold of each fold chosen on the other folds."""
     calibration: float
     found: tuple[int, int] | None
-    """How many of the questions outside are recognised, and how many there are; None without any."""
+    """Number of out-of-scope questions that are recognised, and their total; None if there are none."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Seen:
-    """All questions, by the weights that were fitted without a fold."""
+    """Signals of all questions, with weights fitted without one fold."""
 
     ranked: tuple[Ranked, ...]
     right_NS: Floats
@@ -88,7 +88,7 @@ class _Seen:
 
 @dataclass(frozen=True, kw_only=True)
 class _Said:
-    """Two probabilities for each question."""
+    """Cross-fitted probabilities of each question: correct, and in scope."""
 
     right_N: Floats
     inside_N: Floats
@@ -97,21 +97,21 @@ class _Said:
 
 
 def folds_of(groups: Sequence[str], *, seed: int) -> dict[str, int]:
-    """The fold of each group."""
+    """Assign a random fold to each group."""
     kinds = list(dict.fromkeys(groups))
     order = np.random.default_rng(seed).permutation(len(kinds)).tolist()
     return {kinds[one]: place % FOLDS for place, one in enumerate(order)}
 
 
 def weights_for(scores: Sequence[Scored], golds: Sequence[tuple[int, ...]], rows_N: Bools) -> Floats:
-    """Weights of the parts, fitted to some of the questions."""
+    """Return the weights of the parts, fitted to some of the questions."""
     rows = [place for place in np.flatnonzero(rows_N).tolist() if golds[place]]
     return fit_weights([scores[place] for place in rows], [golds[place] for place in rows])
 
 
 def decide(evidence: Evidence, *, error: float, outside_share: float | None) -> Decided:
-    """All that decides. `outside_share` is the share of outside questions that is expected among all; None for the
-    share that those have which are known to be outside."""
+    """Fit weights, logistic models and thresholds, and evaluate them by cross-fitting. `outside_share` is the expected
+    share of out-of-scope questions; None for their share among the held-out questions."""
     every_N = np.ones(len(evidence.golds), dtype=bool)
     seen = [_seen(evidence, *_weights(evidence, evidence.folds_N != fold)) for fold in range(FOLDS)]
     said = _crosswise(evidence, seen, None)
@@ -144,7 +144,7 @@ def decide(evidence: Evidence, *, error: float, outside_share: float | None) -> 
 def _judged(
     evidence: Evidence, seen: Sequence[_Seen], outcomes: Outcomes, *, error: float, outside_share: float | None
 ) -> Counts:
-    """Each fold with a threshold, and a border of what is outside, from the four others."""
+    """Count the outcomes of each fold with both thresholds chosen on the four other folds."""
     answered = np.zeros(len(outcomes.right_N), dtype=bool)
     fold_of = np.concatenate([evidence.folds_N, evidence.hidden_folds_M])
     for fold in range(FOLDS):
@@ -156,7 +156,7 @@ def _judged(
 
 
 def _weights(evidence: Evidence, rows_N: Bools) -> tuple[Floats, Floats]:
-    """With a network or a reader of pairs, and without."""
+    """Return the weights with a network or cross-encoder, and without."""
     weights_K = weights_for(evidence.scores, evidence.golds, rows_N)
     base_K = weights_K if evidence.plain is evidence.scores else weights_for(evidence.plain, evidence.golds, rows_N)
     base_K = base_K.copy()
@@ -176,7 +176,7 @@ def _seen(evidence: Evidence, weights_K: Floats, base_K: Floats) -> _Seen:
 
 
 def _crosswise(evidence: Evidence, seen: Sequence[_Seen], away: int | None) -> _Said:
-    """What is said of each fold by what was fitted to the others. The fold `away` is never fitted to."""
+    """Return the probabilities of each fold by models fitted to the others, and never to the fold `away`."""
     right_N, inside_N = np.zeros(len(evidence.golds)), np.zeros(len(evidence.golds))
     hidden_right_M, hidden_inside_M = np.zeros(len(evidence.hidden)), np.zeros(len(evidence.hidden))
     is_inside_N = np.array([bool(gold) for gold in evidence.golds], dtype=bool)
@@ -196,7 +196,7 @@ def _crosswise(evidence: Evidence, seen: Sequence[_Seen], away: int | None) -> _
 def _outcomes(
     evidence: Evidence, seen: Sequence[_Seen], said: _Said, away: int | None, outside_share: float | None
 ) -> tuple[float, Outcomes]:
-    """The border of what is outside, from all folds but `away`, and what comes of every question with it."""
+    """Return the scope threshold, chosen on all folds but `away`, and the outcome of every question with it."""
     own_N, own_M = evidence.folds_N, evidence.hidden_folds_M
     inside_N = np.array([bool(gold) for gold in evidence.golds], dtype=bool)
     some_outside = bool(len(evidence.hidden)) or not inside_N.all()
@@ -230,6 +230,6 @@ def _fit_inside(inside_NS: Floats, inside_N: Bools, hidden_MS: Floats) -> Floats
 
 
 def _own(all_F: NDArray[np.generic], fold_N: Ints) -> NDArray[np.float64]:
-    """For each question the row of its own fold."""
+    """Select the row of its own fold for each question."""
     found: NDArray[np.float64] = all_F[fold_N, np.arange(len(fold_N))].astype(np.float64)
     return found

@@ -1,5 +1,5 @@
-"""Real questions and answers for a first look, from what comes with Python: codes of HTTP, errors of the system, topics
-of the language. No data set is needed, and nothing is fetched.
+"""Real questions and answers for the demo, from what comes with Python: HTTP status codes, system errors, and topics of
+the language. No data set is needed, and nothing is downloaded.
 """
 
 import errno
@@ -10,11 +10,11 @@ from http import HTTPStatus
 from typing import Any
 
 LONGEST = 600
-"""Characters of an answer."""
+"""Maximum number of characters of an answer."""
 
 
 def demo_rows() -> list[dict[str, Any]]:
-    """Rows with question, answer and intent."""
+    """Return rows with question, answer and intent."""
     return [*_http(), *_errors(), *_language(), *_outside()]
 
 

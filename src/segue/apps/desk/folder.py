@@ -1,6 +1,6 @@
-"""Models of a desk on disk: model.json, knowledge.jsonl, tensors.safetensors, network/ or pairs/, report.html and .md.
+"""Desk models on disk: model.json, knowledge.jsonl, tensors.safetensors, network/ or pairs/, report.html and .md.
 
-`segue.apps.folder` says where they are.
+`segue.apps.folder` describes the folder that contains them.
 """
 
 import json
@@ -32,17 +32,17 @@ from segue.errors import CheckpointError
 
 KNOWLEDGE, TENSORS, NETWORK, PAIRS = "knowledge.jsonl", "tensors.safetensors", "network", "pairs"
 CONVERSATION = "conversation "
-"""Before the id of a conversation in the group of a question that was accepted there."""
+"""Prefix of the group of a reviewed question, followed by the id of its conversation."""
 
 
 def models_with(desk: Path, conversations: Sequence[str]) -> list[str]:
-    """Names of the models that have learned from one of some conversations, or are damaged, so that nobody knows."""
+    """Return the names of models trained on any of some conversations, or damaged, so that this cannot be checked."""
     wanted = set(conversations)
     return [name for name, learned in learned_from(desk).items() if wanted and (learned is None or learned & wanted)]
 
 
 def learned_from(desk: Path) -> dict[str, set[str] | None]:
-    """The conversations that each model has learned from; None where it is damaged."""
+    """Return the conversations on which each model was trained; None for a damaged model."""
     found: dict[str, set[str] | None] = {}
     for name in model_names(desk):
         try:
@@ -53,12 +53,12 @@ def learned_from(desk: Path) -> dict[str, set[str] | None]:
 
 
 def conversations_of(known: Knowledge) -> set[str]:
-    """The conversations that questions come from."""
+    """Return the ids of the conversations from which questions come."""
     return {one.group.removeprefix(CONVERSATION) for one in known.asked if one.group.startswith(CONVERSATION)}
 
 
 def read_knowledge_of(folder: Path) -> Knowledge:
-    """What a model has learned from, after comparing it with its hash."""
+    """Return the knowledge of a model, after verifying its hash."""
     verify(folder, [MODEL, KNOWLEDGE], remedy="Roll back to another model, or restore a back-up.")
     return _knowledge(folder / KNOWLEDGE)
 
@@ -67,7 +67,7 @@ def read_knowledge_of(folder: Path) -> Knowledge:
 
 
 def write_model(folder: Path, model: DeskModel, about: dict[str, Any]) -> None:
-    """Into an empty folder; `about` is what else is to be remembered of it."""
+    """Write a model into an empty folder; `about` is further metadata for model.json."""
     fitted = model.fitted
     values = {
         "format": FORMAT,
@@ -86,7 +86,7 @@ def write_model(folder: Path, model: DeskModel, about: dict[str, Any]) -> None:
     (folder / MODEL).write_text(json.dumps(values, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
     with (folder / KNOWLEDGE).open("w", encoding="utf-8") as file:
         for topic in model.knowledge.topics:
-            row = {"topic": topic.name, "answer": topic.answer, "source": topic.source}
+            row = {"topic": topic.name, "answer": topic.answer, "source": topic.source, "cited": topic.cited}
             file.write(json.dumps(row, ensure_ascii=False) + "\n")
         for one in model.knowledge.asked:
             file.write(
@@ -128,7 +128,7 @@ def _tensors(model: DeskModel) -> dict[str, Tensor]:
 
 
 def read_model(folder: Path) -> DeskModel:
-    """Loads the model of a folder, after comparing every file with its hash."""
+    """Load a model, after verifying the hash of every file."""
     verify(folder)
     try:
         values = read_about(folder)
@@ -180,7 +180,9 @@ def _knowledge(path: Path) -> Knowledge:
             if "topic" in row:
                 name = row["topic"] if row["topic"] not in taken else new_name(row["topic"], taken)
                 taken.add(name)  # earlier versions gave some topics the same name
-                topics.append(Topic(name=name, answer=row["answer"], source=row["source"]))
+                topics.append(
+                    Topic(name=name, answer=row["answer"], source=row["source"], cited=row.get("cited"))
+                )  # earlier versions had no sources for visitors
             else:
                 asked.append(Asked(text=row["question"], topics=tuple(row["topics"]), group=row["group"]))
     return Knowledge(topics=tuple(topics), asked=tuple(asked))

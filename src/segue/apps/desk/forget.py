@@ -1,8 +1,8 @@
-"""Models forget what they learned from people who were deleted.
+"""Deletion of models that were trained on questions of deleted people.
 
-Accepted questions keep the id of their conversation. Once it is gone from the database, the models that learned from it
-are taken away; where the one in use is among them, one is learned without these questions first. Of a damaged model
-nobody can tell what it learned from, and it can never be used again: it is taken away too.
+Reviewed questions keep the id of their conversation. Once it is gone from the database, the models trained on it are
+deleted; if the model in use is among them, a replacement is first trained without these questions. The training data of
+a damaged model cannot be checked, and it can never be used again, so it is deleted too.
 """
 
 import shutil
@@ -20,9 +20,9 @@ from segue.errors import CheckpointError
 
 
 def forget_in_models(desk: Path, *, told: Callable[[str], object]) -> list[str]:
-    """Gives the names of the models that are gone. The one that takes their place is put into use however good it is:
-    nobody's questions may stay because they help."""
-    with DESK.changing(desk, wait=lambda: told("waiting for the end of segue desk improve")):
+    """Delete the models, and return their names. A replacement is put into use however good it is: nobody's questions
+    may stay because they help."""
+    with DESK.changing(desk, wait=lambda: told("waiting for segue desk improve to finish")):
         return _forget(desk, told)
 
 
@@ -35,13 +35,13 @@ def _forget(desk: Path, told: Callable[[str], object]) -> list[str]:
         for name in (one for one in gone if one != in_use):
             shutil.rmtree(desk / MODELS / name)
         raise CheckpointError(
-            f"{desk / MODELS / in_use} must be whole to be learned again without people who were deleted; it is "
-            "damaged. Their conversations are deleted. Roll back to another model, or restore a back-up, then do this "
-            "again."
+            f"{desk / MODELS / in_use} must be intact to be trained again without the people who were deleted; it "
+            "is damaged. Their conversations are deleted. Roll back to another model, or restore a back-up, then run "
+            "this again."
         )
     if in_use in gone:
         folder = desk / MODELS / in_use
-        told("learning without the questions of people who were deleted")
+        told("training without the questions of people who were deleted")
         built = build(without_deleted(read_knowledge_of(folder), there), **read_about(folder)["asked_for"], told=told)
         name = next_name(desk)
         DESK.write_model(desk, name, built.write)
@@ -52,8 +52,8 @@ def _forget(desk: Path, told: Callable[[str], object]) -> list[str]:
 
 
 def without_deleted(known: Knowledge, there: Container[str]) -> Knowledge:
-    """The knowledge without questions from conversations that are no longer there, and without topics that came from
-    agents and have no other question."""
+    """Return the knowledge without questions of deleted conversations, and without topics from agents that have no
+    other question."""
     asked = tuple(
         one
         for one in known.asked

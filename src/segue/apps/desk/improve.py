@@ -1,11 +1,11 @@
-"""A desk learns again, with what people accepted on the page, and switches only if that is no worse.
+"""Retraining of a desk with reviewed answers, and switching to the new model if it is no worse.
 
-A fifth of all conversations is held back, those that were reviewed among them. What was known before, and what is known
-now, are each learned without it and asked the same questions. Then a model of everything is made; it goes into use if
-the new knowledge answered at least as many of the questions rightly, and there was a question to ask.
+A fifth of all conversations is held out, reviewed ones among them. Two models, with the old and with the new knowledge,
+are trained without it and asked the same questions. Then a model is trained on everything; it is put into use if the
+new knowledge ranked the correct topic first for no fewer of the questions, and there was any question to ask.
 
-What was accepted once and rejected later is taken out again. People may be deleted while this runs: then it learns
-again without them.
+Answers that were accepted and later rejected are removed again. If people are deleted meanwhile, training starts again
+without them.
 """
 
 import shutil
@@ -28,56 +28,59 @@ from segue.apps.folder import MODELS, model_names, next_name, read_about
 from segue.errors import CheckpointError, ConfigError
 
 HELD = 5
-"""One conversation of so many is held back."""
+"""One in this many conversations is held out."""
 AGENTS = "agents"
-"""Source of topics whose answer was accepted on the page."""
+"""Source of topics whose answer was accepted in a review."""
 TRIES = 5
-"""How often it begins again because people were deleted meanwhile."""
+"""Maximum number of attempts, as people may be deleted meanwhile."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Improvement:
-    """What came of learning again."""
+    """Result of retraining."""
 
     model: str
     """Name of the new model."""
     learned: int
-    """Accepted answers that it knows and the one before did not."""
+    """Number of reviewed questions that it has learned and the previous model had not."""
+    outside: int
+    """Number of these that are out of scope."""
     withdrawn: int
-    """Questions that the one before knew, and that are no longer accepted."""
+    """Number of questions that the previous model had learned and that are no longer accepted."""
     asked: int
-    """Questions that were held back."""
+    """Number of held-out questions."""
     right_before: float
     right_now: float
-    """Share of them whose best topic was right."""
+    """Share of held-out questions whose first topic is correct, for the old and the new knowledge."""
     error: float
-    """Share of wrong answers that is accepted."""
+    """Accepted share of wrong answers."""
     before: Counts
     now: Counts
-    """How many of them were answered, and how many of these wrongly, with the threshold that each model chose for that
-    error without them."""
+    """Counts of answers, and of wrong ones, among the held-out questions, with the threshold that each model chose for
+    that error without them."""
     switched: bool
+    """Whether the new model is in use."""
 
 
 Reviewed = tuple[int, str, str | None, str | None, str]
-"""As `reviews.accepted` gives them: message, question, answer, topic, conversation."""
+"""A reviewed question as in `reviews.accepted`: message, question, answer, topic, conversation."""
 
 
 def improve(desk: Path, *, seed: int, told: Callable[[str], object]) -> Improvement:
-    """Learns from what was accepted since the model in use was made."""
+    """Retrain a desk with what was reviewed since the model in use was trained."""
     with DESK.changing(desk):
         for _ in range(TRIES):
             found = _improve(desk, seed=seed, told=told)
             if found is not None:
                 return found
-            told("people were deleted meanwhile; learning again without their questions")
+            told("people were deleted meanwhile; training again without their questions")
     raise ConfigError(
-        f"{desk} must be left alone for a while to learn; people were deleted each of {TRIES} times. Try again later."
+        f"no person may be deleted from {desk} while it learns; it happened {TRIES} times in a row. Try again later."
     )
 
 
 def _improve(desk: Path, *, seed: int, told: Callable[[str], object]) -> Improvement | None:
-    """None where people were deleted meanwhile; then nothing is left of it."""
+    """Retrain once; return None, and leave nothing behind, if people were deleted meanwhile."""
     before = DESK.current_model(desk)
     about = read_about(desk / MODELS / before)
     in_use = read_model(desk / MODELS / before).knowledge
@@ -97,11 +100,11 @@ def _improve(desk: Path, *, seed: int, told: Callable[[str], object]) -> Improve
     held = _held(more, seed=seed)
     right, counts = [], []
     for knowledge in (in_use, more):
-        told(f"learning without {len(held):,} questions, to ask them")
+        told(f"training without {len(held):,} questions, and testing on them")
         share, count = _asked(knowledge, more, held, chosen)
         right.append(share)
         counts.append(count)
-    told("learning from everything")
+    told("training on everything")
     built = build(more, **chosen, told=told)
     built.about["improved"] = {"from": before, "asked": len(held), "right_before": right[0], "right_now": right[1]}
     built.about["improved"] |= {"before": counted(counts[0]), "now": counted(counts[1])}
@@ -109,7 +112,7 @@ def _improve(desk: Path, *, seed: int, told: Callable[[str], object]) -> Improve
     DESK.write_model(desk, name, built.write)
     switched = bool(held) and right[1] >= right[0]
     with DESK.opened(desk) as database:
-        # From here on whoever deletes a person finds the new model in its folder; who did so before is found here.
+        # A deletion from here on finds the new model in its folder; an earlier one is detected here.
         if not conversations_of(more) <= database.do(reviews.conversations):
             shutil.rmtree(desk / MODELS / name)
             return None
@@ -119,6 +122,7 @@ def _improve(desk: Path, *, seed: int, told: Callable[[str], object]) -> Improve
     return Improvement(
         model=name,
         learned=len(new),
+        outside=sum(answer is None and topic is None for _, _, answer, topic, _ in new),
         withdrawn=withdrawn,
         asked=len(held),
         right_before=right[0],
@@ -131,9 +135,9 @@ def _improve(desk: Path, *, seed: int, told: Callable[[str], object]) -> Improve
 
 
 def with_reviewed(known: Knowledge, reviewed: Sequence[Reviewed]) -> Knowledge:
-    """The knowledge with accepted answers: questions of a topic that is named, or of a new one with this answer. An
-    accepted answer replaces the one that its topic had: a person looked at it later. Without an answer, the topic keeps
-    its own."""
+    """Return the knowledge with reviewed questions added: to the named topic, or to a new one with this answer. An
+    accepted answer replaces that of its topic, because a person has looked at it since; without an answer, the topic
+    keeps its own. A question with neither topic nor answer is out of scope."""
     topics = list(known.topics)
     by_name = {topic.name: place for place, topic in enumerate(topics)}
     by_answer: dict[str | None, int] = {
@@ -141,6 +145,11 @@ def with_reviewed(known: Knowledge, reviewed: Sequence[Reviewed]) -> Knowledge:
     }
     asked = {one.text: one for one in known.asked}
     for _, question, answer, name, conversation in reviewed:
+        group = f"{CONVERSATION}{conversation}"
+        if answer is None and name is None:
+            if question not in asked or asked[question].topics:
+                asked[question] = Asked(text=question, topics=(), group=group)
+            continue
         place = by_name.get(name) if name else by_answer.get(answer)
         if place is None and answer is None:
             continue  # the topic is gone, and nothing is known of it but its name
@@ -152,8 +161,8 @@ def with_reviewed(known: Knowledge, reviewed: Sequence[Reviewed]) -> Knowledge:
             by_answer.setdefault(answer, place)
             topics[place] = Topic(name=topics[place].name, answer=answer, source=AGENTS)
         if question not in asked or asked[question].topics != (place,):
-            asked[question] = Asked(text=question, topics=(place,), group=f"{CONVERSATION}{conversation}")
-    return Knowledge(topics=tuple(topics), asked=tuple(asked.values()))
+            asked[question] = Asked(text=question, topics=(place,), group=group)
+    return with_used_topics(Knowledge(topics=tuple(topics), asked=tuple(asked.values())))
 
 
 def without_withdrawn(
@@ -162,9 +171,12 @@ def without_withdrawn(
     refused: Collection[tuple[str | None, str]],
     earlier: Callable[[], Mapping[str, Sequence[Topic]]],
 ) -> Knowledge:
-    """The knowledge without questions that are no longer accepted, in `agreed` with their conversation. Topics whose
-    answer is among the `refused` ones, with their topic, are as they were the last time before that, as `earlier` tells
-    by their names; those that were not there before stay only if they have other questions, and a person answers."""
+    """Return the knowledge without questions that are no longer accepted.
+
+    `agreed` are the accepted pairs of conversation and question, `refused` the pairs of topic and answer to withdraw. A
+    topic with a refused answer gets back its last earlier answer, found by its name in `earlier`; a topic that had none
+    keeps its other questions, which go to a person, or is removed if there are none.
+    """
     asked = [
         one
         for one in known.asked
@@ -188,7 +200,7 @@ def without_withdrawn(
 
 
 def with_used_topics(known: Knowledge) -> Knowledge:
-    """Without topics that came from agents and have no question."""
+    """Return the knowledge without topics from agents that have no question."""
     used = {topic for one in known.asked for topic in one.topics}
     kept = [place for place, topic in enumerate(known.topics) if place in used or topic.source != AGENTS]
     places = {topic: place for place, topic in enumerate(kept)}
@@ -199,7 +211,7 @@ def with_used_topics(known: Knowledge) -> Knowledge:
 
 
 def _earlier_topics(desk: Path, model: str) -> dict[str, list[Topic]]:
-    """Topics by their names, as they were in the models before one, the latest first."""
+    """Return the topics of earlier models by name, latest first."""
     found: dict[str, list[Topic]] = {}
     for name in reversed([one for one in model_names(desk) if one < model]):
         with suppress(CheckpointError):  # a damaged one tells nothing
@@ -209,7 +221,7 @@ def _earlier_topics(desk: Path, model: str) -> dict[str, list[Topic]]:
 
 
 def _held(knowledge: Knowledge, *, seed: int) -> list[Asked]:
-    """Questions of a part of the conversations, whose topics keep others."""
+    """Return the questions of a random part of the groups, if their topics keep other questions."""
     groups = list(dict.fromkeys(one.group for one in knowledge.asked))
     groups_of: dict[int, set[str]] = {}
     for one in knowledge.asked:
@@ -233,8 +245,8 @@ def _held(knowledge: Knowledge, *, seed: int) -> list[Asked]:
 def _asked(
     knowledge: Knowledge, newest: Knowledge, held: Sequence[Asked], chosen: Mapping[str, Any]
 ) -> tuple[float, Counts]:
-    """Evaluates a model trained without the held-out questions on them: the share whose best topic is right, and how
-    many are answered, and how many of these wrongly."""
+    """Train a model without the held-out questions and evaluate it on them: return the share whose first topic is
+    correct, and the counts of answers."""
     away = {one.text for one in held}
     rest = Knowledge(topics=knowledge.topics, asked=tuple(one for one in knowledge.asked if one.text not in away))
     learned = build(rest, **{**chosen, "finetune": False}, told=lambda _: None).model

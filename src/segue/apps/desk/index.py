@@ -1,7 +1,7 @@
-"""Full-text search: BM25 over the terms of many texts, all in arrays.
+"""Full-text search: BM25 over the terms of many texts, stored in arrays.
 
-In: texts. Out: for a query, a score of each text: its BM25 as a share of what the query would have with itself, so that
-scores of different queries can be compared and words that no text has count against all of them.
+In: texts. Out: a score of each text for a query: its BM25 divided by that of the query with itself, so that scores of
+different queries are comparable, and words that occur in no text count against all of them.
 """
 
 from collections import Counter
@@ -16,20 +16,21 @@ from numpy.typing import NDArray
 from segue.apps.desk.terms import terms_of
 
 SATURATION = 1.5
-"""k1 of BM25: how soon more of the same term counts no more."""
+"""k1 of BM25: saturation of the term frequency."""
 LENGTH = 0.75
-"""b of BM25: how much longer texts lose."""
+"""b of BM25: strength of the length normalisation."""
 COMMON = 0.2
 """Maximum share of texts that may contain a term, where there are many texts. More frequent terms are ignored, because
 they do not distinguish answers."""
 MANY = 20_000
+"""Number of texts above which `COMMON` applies."""
 
 Floats = NDArray[np.float32]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Index:
-    """The texts that have each term, with what the term counts there."""
+    """An inverted index: the texts that contain each term, with BM25 weights."""
 
     terms: tuple[str, ...]
     starts_V: NDArray[np.int64]
@@ -46,7 +47,7 @@ class Index:
         return {term: column for column, term in enumerate(self.terms)}
 
     def scores(self, query: str) -> Floats:
-        """One for each text, from 0 to about 1."""
+        """Return a score for each text, from 0 to about 1."""
         asked = terms_of(query)
         found = [(self._columns[term], count) for term, count in asked.items() if term in self._columns]
         if not found:
@@ -60,7 +61,7 @@ class Index:
         return (sums / self._own(asked)).astype(np.float32)
 
     def _own(self, asked: Mapping[str, int]) -> float:
-        """The score of the query with itself; a term that no text has is as rare as can be."""
+        """Return the BM25 of the query with itself; unknown terms have the largest inverse document frequency."""
         rarest = np.log(1 + (self.size + 0.5) / 0.5)
         length = sum(asked.values())
         total = 0.0
@@ -72,7 +73,7 @@ class Index:
 
 
 def build_index(texts: Iterable[str]) -> Index:
-    """Reads the texts once."""
+    """Build an index in one pass over the texts."""
     counted = [terms_of(text) for text in texts]
     having: Counter[str] = Counter()
     for one in counted:
@@ -106,5 +107,5 @@ def build_index(texts: Iterable[str]) -> Index:
 
 
 def _saturated(count: Any, length: Any, mean: float) -> Any:
-    """Numbers or arrays."""
+    """Return the saturated and length-normalised term frequency of numbers or arrays."""
     return count * (SATURATION + 1) / (count + SATURATION * (1 - LENGTH + LENGTH * length / mean))

@@ -55,7 +55,7 @@ def learn_desk(
 
     Args:
         sources: Files (csv, tsv, jsonl, json, parquet) or tables in memory, with columns question and answer, and
-            optionally intent, dialogue and turns.
+            optionally intent, dialogue, turns and source.
         out: New folder for the desk.
         model: Embedding model: a name, a model folder, or "none". Default: the packaged model of the language.
         error: Acceptable share of wrong answers, which sets the confidence threshold. Default: 0.05.

@@ -1,15 +1,16 @@
-"""What a desk knows: topics with their answers, and the questions that were asked about each.
+"""Knowledge of a desk: topics with their answers, and known questions of each, read from tables.
 
-In: tables with the columns question, answer, and if there are any intent, dialogue, turns. Out: a `Knowledge`. A topic
-is an intent; where a row has none, it is its answer. A column named category, label or topic counts as the intent only
-if each of its values has a single answer: otherwise it is a wider heading, and answers are topics. A row may lack
+In: tables with the columns question and answer, and optionally intent, dialogue, turns and source. Out: a `Knowledge`.
+A topic is an intent, or, for a row without one, its answer. A column named category, label or topic counts as the
+intent only if each of its values has a single answer: otherwise it is a wider heading, and answers are topics. A row
+may lack
 
-- the answer: its intent is a topic that must be answered by a person, or by another row of the same intent;
-- the question: an answer that is searched by its own words (a manual, a list of articles);
-- both answer and intent, or have an intent of OUTSIDE: a question that the desk must not answer.
+- the answer: its intent is a topic answered by another row of the same intent, or else by a person;
+- the question: the answer is searched by its own words (a manual, a list of articles);
+- both answer and intent (or the answer, with an intent in `OUTSIDE`): a question that the desk must not answer.
 
-`turns` is a dialogue in one row: texts of the visitor and of the desk in turn, as a list, or objects with `speaker` and
-`text`. Every text of the visitor before one of the desk is a question with its answer.
+`turns` is a dialogue in one row: a list of texts in which visitor and desk alternate, or of objects with `speaker` and
+`text`. Each text of the visitor followed by one of the desk is a question with its answer.
 """
 
 import json
@@ -27,62 +28,68 @@ from segue.errors import DataError
 from segue.text.unicode import without_surrogates
 
 OUTSIDE = ("oos", "out_of_scope", "out-of-scope", "outside", "none")
-"""Intents of questions that the desk must not answer."""
+"""Intents of out-of-scope questions."""
 COLUMNS = {
     "question": ("question", "questions", "query", "queries", "text", "utterance", "q", "问题"),
     "answer": ("answer", "answers", "response", "responses", "reply", "replies", "a", "回答", "答案"),
     "intent": ("intent", "intents", "category", "label", "topic", "意图"),
     "dialogue": ("dialogue", "conversation", "dialogue_id", "conversation_id", "session"),
     "turns": ("turns", "messages", "dialog"),
+    "source": ("source", "来源", "出处"),
 }
 HEADINGS = ("category", "label", "topic")
-"""Names of columns that may be wider than an intent."""
+"""Columns that may be wider headings rather than intents."""
 VISITORS = ("visitor", "user", "customer", "client", "human", "顾客", "用户")
 LONGEST_QUESTION = 4000
+"""Maximum number of characters of a question, and of an intent; longer texts are cut and counted."""
 LONGEST_ANSWER = 20_000
-"""Characters; what is longer is cut and counted."""
+"""The same for an answer."""
+LONGEST_SOURCE = 300
+"""The same for a source."""
 NAME = 80
-"""Characters of the name of a topic."""
+"""Maximum number of characters of the name of a topic."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Topic:
-    """What a question can be about."""
+    """A topic: what a question can be about."""
 
     name: str
     answer: str | None
-    """None where a person must answer."""
+    """Answer; None if a person must answer."""
     source: str
-    """The file that it came from."""
+    """Name of the file that it came from; for agents only."""
+    cited: str | None = None
+    """Source of the answer that visitors see, from the column source; None if its rows have none."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Asked:
-    """A question that is known."""
+    """A known question."""
 
     text: str
     topics: tuple[int, ...]
-    """Those that answer it; none for a question outside."""
+    """Indices of its topics; empty for an out-of-scope question."""
     group: str
-    """Questions of one dialogue are held back together."""
+    """Questions of one group (a dialogue) are held out together."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Knowledge:
-    """All of it."""
+    """Topics and questions of a desk."""
 
     topics: tuple[Topic, ...]
     asked: tuple[Asked, ...]
     left_out: dict[str, int] = field(default_factory=dict)
-    """Rows that could not serve, by the reason, and texts that were cut."""
+    """Numbers of rows left out and of texts cut, by reason."""
     notes: tuple[str, ...] = ()
-    """What a person should look at: answers that are not given, questions with several, columns that are missing."""
+    """Warnings for the operator: answers that are not used, questions with several answers, missing columns."""
     columns: tuple[str, ...] = ()
-    """What was read from which column, for each table."""
+    """Description of the columns read, one for each table."""
 
     @property
     def outside(self) -> tuple[str, ...]:
-        """Questions that must not be answered."""
+        """Out-of-scope questions."""
         return tuple(one.text for one in self.asked if not one.topics)
 
 
@@ -93,10 +100,11 @@ class _Pair:
     intent: str | None
     group: str
     source: str
+    cited: str | None = None
 
 
 def read_knowledge(sources: Sequence[str | Path | Table], *, encoding: str = "utf-8") -> Knowledge:
-    """Reads all tables."""
+    """Read knowledge from tables."""
     problems: Counter[str] = Counter()
     notes: list[str] = []
     columns: list[str] = []
@@ -105,10 +113,11 @@ def read_knowledge(sources: Sequence[str | Path | Table], *, encoding: str = "ut
 
 
 def gather(pairs: Iterable[_Pair], problems: Counter[str], notes: Sequence[str] = ()) -> Knowledge:
-    """Rows of one topic, and the topics of one question, put together."""
+    """Merge rows into topics, and repeated questions into one with several topics."""
     names: dict[str, int] = {}
     answers: dict[int, Counter[str]] = {}
     sources: dict[int, str] = {}
+    cited: dict[tuple[int, str], str] = {}
     asked: dict[str, tuple[dict[int, None], str]] = {}
     for pair in pairs:
         if pair.question is None and pair.answer is None:
@@ -122,6 +131,8 @@ def gather(pairs: Iterable[_Pair], problems: Counter[str], notes: Sequence[str] 
             sources.setdefault(place, pair.source)
             if pair.answer is not None:
                 answers.setdefault(place, Counter())[pair.answer] += 1
+                if pair.cited is not None:
+                    cited.setdefault((place, pair.answer), pair.cited)
             places = {place: None}
         if pair.question is not None:
             known, _ = asked.setdefault(pair.question, ({}, pair.group))
@@ -143,7 +154,8 @@ def gather(pairs: Iterable[_Pair], problems: Counter[str], notes: Sequence[str] 
         name = new_name(key.partition(" ")[2], taken)
         taken.add(name)
         answer = answers[place].most_common(1)[0][0] if place in answers else None
-        topics.append(Topic(name=name, answer=answer, source=sources[place]))
+        shown = None if answer is None else cited.get((place, answer))
+        topics.append(Topic(name=name, answer=answer, source=sources[place], cited=shown))
     found = tuple(Asked(text=text, topics=tuple(some), group=group) for text, (some, group) in asked.items())
     return Knowledge(
         topics=tuple(topics),
@@ -154,12 +166,12 @@ def gather(pairs: Iterable[_Pair], problems: Counter[str], notes: Sequence[str] 
 
 
 def _unused_answers(topics: Sequence[Topic], answers: Mapping[int, Counter[str]]) -> Iterator[str]:
-    """A topic gives one answer: what else its rows say is told, and not lost in silence."""
+    """Yield a warning if rows of one topic have several answers, of which only one is used."""
     several = [place for place, some in answers.items() if len(some) > 1]
     if several:
         count = sum(len(answers[place]) - 1 for place in several)
         yield (
-            f"{count:,} answers are not given, because the rows of one intent have several; the most frequent is. "
+            f"{count:,} answers are not given, because rows of one intent have several: only the most frequent is. "
             f"Intents: {_some([topics[place].name for place in several])}. Give each answer an intent of its own, or "
             "leave the column intent out."
         )
@@ -169,13 +181,13 @@ def _several_answers(topics: Sequence[Topic], asked: Sequence[Asked]) -> Iterato
     several = [one.text for one in asked if len({topics[topic].answer for topic in one.topics}) > 1]
     if several:
         yield (
-            f"{len(several):,} questions have several different answers, and get the likelier one: {_some(several)}. "
-            "Keep one answer for each."
+            f"{len(several):,} questions have several different answers, and get the more likely one: {_some(several)}"
+            ". Keep one answer for each."
         )
 
 
 def _some(texts: Sequence[str]) -> str:
-    """The first of some texts, short."""
+    """Return the first three of some texts, shortened, for a message."""
     shown = ", ".join(repr(short_name(text)) for text in texts[:3])
     return shown if len(texts) <= 3 else f"{shown} and {len(texts) - 3:,} more"
 
@@ -210,8 +222,8 @@ def _pairs(
     heading = (columns["intent"] or "").strip().casefold()
     if heading in HEADINGS and _is_wider(pairs):
         notes.append(
-            f"The column {heading} of {name} has several answers for one value: it is not taken for the intent, and "
-            "each answer is a topic. If rows with the same value should share an answer, name the column intent."
+            f"The column {heading} of {name} has several answers for one value, so it is not taken for the intent, "
+            "and each answer is a topic. If rows with the same value should share an answer, name the column intent."
         )
         for pair in pairs:
             pair.intent = pair.intent if pair.answer is None else None
@@ -219,7 +231,7 @@ def _pairs(
 
 
 def _is_wider(pairs: Iterable[_Pair]) -> bool:
-    """Whether some value of a column has several answers."""
+    """Return True if any intent has several answers."""
     answers: dict[str, str] = {}
     return any(
         answers.setdefault(pair.intent, pair.answer) != pair.answer
@@ -233,13 +245,14 @@ def _rows(table: Table, name: str, columns: Mapping[str, str | None], problems: 
         cell = {role: None if column is None else row.get(column) for role, column in columns.items()}
         group = f"{name}, {cell['dialogue'] if cell['dialogue'] is not None else number}"
         intent = _text(cell["intent"], LONGEST_QUESTION, problems)
+        cited = _text(cell["source"], LONGEST_SOURCE, problems)
         if cell["turns"] not in (None, ""):
             for said, replied in _turns(cell["turns"], problems):
-                yield _Pair(said, replied, None, group, name)
+                yield _Pair(said, replied, None, group, name, cited)
             continue
         question = _text(cell["question"], LONGEST_QUESTION, problems)
         answer = _text(cell["answer"], LONGEST_ANSWER, problems)
-        yield _Pair(question, answer, intent, group, name)
+        yield _Pair(question, answer, intent, group, name, cited)
     for kind, count in table.problems.counts.items():
         problems[kind.replace("_", " ")] += count
 
@@ -264,7 +277,7 @@ def _text(value: Any, longest: int, problems: Counter[str]) -> str | None:
 
 
 def _turns(value: Any, problems: Counter[str]) -> Iterator[tuple[str, str]]:
-    """Questions and answers of a dialogue in one row."""
+    """Yield the questions and answers of a dialogue in one row."""
     if isinstance(value, str):
         try:
             value = json.loads(value)
@@ -292,13 +305,13 @@ def _speaker(turn: Row | Any) -> tuple[str, Any]:
 
 
 def short_name(text: str) -> str:
-    """The beginning of a text in one line."""
+    """Return the beginning of a text in one line, at most `NAME` characters."""
     line = " ".join(text.split())
     return line if len(line) <= NAME else f"{line[: NAME - 1]}…"
 
 
 def new_name(text: str, taken: Container[str]) -> str:
-    """A name for a topic, the beginning of its intent or answer, that no other has.
+    """Return a unique name for a topic: the beginning of its intent or answer, numbered if it is taken.
 
     >>> new_name("On its way.", ()), new_name("On its way.", ("On its way.",))
     ('On its way.', 'On its way. (2)')

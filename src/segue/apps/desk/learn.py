@@ -1,8 +1,8 @@
-"""From knowledge to a model that was measured on questions it had not seen.
+"""Training of a model from knowledge, and its evaluation on held-out questions.
 
-Questions are held back in turn (`rounds`), the parts learn from the others, and what they say of those held back
-decides what each part counts, how sure an answer is, and the threshold (`crosswise`). Then the parts learn from all. To
-know what a question outside looks like, topics are hidden in turn, and their questions are asked.
+Questions are held out in turn (`rounds`) and scored by parts fitted to the others; from these scores follow the weights
+of the parts, the confidences and the thresholds (`crosswise`). Then the parts are fitted to all questions. As examples
+of out-of-scope questions, topics are hidden in turn, and their questions are asked.
 """
 
 from collections.abc import Callable, Sequence
@@ -27,97 +27,96 @@ from segue.apps.encoder import Encoder
 from segue.errors import ConfigError
 
 HIDDEN = 5
-"""One topic of so many is hidden at a time to see what is outside,"""
+"""One in this many topics is hidden at a time."""
 LEAST_TOPICS = 10
-"""if there are so many."""
+"""Minimum number of topics to hide any."""
 MANY_ASKED = 3000
-"""Questions from which the first fifth of the topics is enough."""
+"""Number of questions above which only the first fifth of the topics is hidden."""
 WORTH = 0.003
-"""Mean reciprocal rank by which what is tried must be better to be used: it makes every answer slower."""
+"""Minimum gain in mean reciprocal rank for an additional model to be used, because it makes every answer slower."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Fitted:
-    """What decides: weights of the parts, of the signals, and the thresholds."""
+    """Fitted weights of the parts and of the signals, and thresholds."""
 
     weights_K: NDArray[np.float64]
     base_K: NDArray[np.float64]
-    """Weights without a network or a reader of pairs, for whether a question is inside: hidden topics cannot be hidden
-    from these."""
+    """Weights without a fine-tuned model, for the scope of a question: topics cannot be hidden from such a model."""
     right_S: NDArray[np.float64]
     inside_S: NDArray[np.float64]
     threshold: float
     outside: float
-    """A question with a smaller probability of being inside is outside."""
+    """Scope threshold: a question with a smaller probability of being in scope is out of scope."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Held:
-    """A question that was held back, and what came of it."""
+    """A held-out question and its outcome."""
 
     question: str
     topics: tuple[int, ...]
     ranked: tuple[int, ...]
-    """The best topics, at most ten."""
+    """First topics, at most ten."""
     confidence: float
-    """0 where nothing is answered: outside, or a topic without an answer."""
+    """Confidence; 0 if nothing is answered, because the question looks out of scope or its topic has no answer."""
     inside: float
 
     @property
     def right(self) -> bool:
-        """Whether the best topic is one of its own."""
+        """True if the first topic is correct."""
         return bool(self.ranked) and self.ranked[0] in self.topics
 
 
 @dataclass(frozen=True, kw_only=True)
 class Measured:
-    """How good the model is on what it had not seen."""
+    """Evaluation of a model on held-out questions."""
 
     held: tuple[Held, ...]
     alone: dict[str, float]
-    """Share right of each part by itself."""
+    """Accuracy of each part on its own."""
     shortened: bool
-    """Whether questions were shortened, because there were too few to hold back."""
+    """Whether questions were shortened, because too few could be held out."""
     curve: tuple[Point, ...]
     outcomes: Outcomes
-    """By confidences that were fitted without the question; what a threshold is chosen by."""
+    """Outcomes by confidences fitted without the question, from which the threshold is chosen."""
     crosswise: Counts
-    """Where the threshold, too, was chosen without the question."""
+    """Counts with thresholds that were chosen without the question, too."""
     calibration: float
     """Expected calibration error of the confidence, on questions that it was not fitted to."""
     error: float
-    """Share of wrong answers that was accepted."""
+    """Accepted share of wrong answers."""
     outside_share: float
-    """Share of questions outside that the threshold counts on."""
+    """Expected share of out-of-scope questions."""
     choice: str
-    """What was tried and chosen, for the report; empty where nothing was."""
+    """Sentences on the models that were tried and chosen, for the report; empty if there were none."""
     outside_found: tuple[int, int] | None
-    """How many of the questions of hidden topics, and of known ones outside, are recognised, and of how many."""
+    """Number of out-of-scope questions (of hidden topics, or known as such) that are recognised, and their total."""
 
     @property
     def top1(self) -> float:
-        """Share of the questions with a topic whose best topic is right."""
+        """Share of in-scope questions whose first topic is correct."""
         inside = [one for one in self.held if one.topics]
         return sum(one.right for one in inside) / max(1, len(inside))
 
     def recall(self, k: int) -> float:
-        """Share of them with a right topic among the first."""
+        """Return the share of in-scope questions with a correct topic among the first k."""
         inside = [one for one in self.held if one.topics]
         return sum(bool(set(one.ranked[:k]) & set(one.topics)) for one in inside) / max(1, len(inside))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Learned:
-    """What `learn` gives."""
+    """A trained and evaluated model."""
 
     parts: Parts
     matcher: Matcher | None
-    """What was learned on top of the vectors, if that helps."""
+    """Bi-encoder; None if it did not help."""
     fitted: Fitted
     measured: Measured
     network: Network | None
     pairs: PairReader | None
-    """None where there was none to try, or it did not help."""
+    """Fine-tuned models; None if they were not tried, or did not help."""
 
 
 def learn(
@@ -130,10 +129,12 @@ def learn(
     trainers: Trainers | None = None,
     outside_share: float | None = None,
 ) -> Learned:
-    """All that decides, measured. `error` is the share of wrong answers that is accepted; `outside_share` the share of
-    questions outside that is expected, None for that of the known ones. Where there are enough
-    questions, vectors are matched (`matcher`) and `trainers` fine-tune a model; each is kept if the right topics of the
-    held-out questions come further to the front with it."""
+    """Train and evaluate a model.
+
+    `error` is the accepted share of wrong answers, `outside_share` the expected share of out-of-scope questions; None
+    for their share among the held-out questions. If there are enough questions, a bi-encoder is trained (`matcher`),
+    and `trainers` fine-tune a model; each is kept if it raises the mean reciprocal rank on held-out questions.
+    """
     if outside_share and len(knowledge.topics) < LEAST_TOPICS and not knowledge.outside:
         raise ConfigError(
             f"an outside share of {outside_share} needs examples of questions outside; got none, and "
@@ -142,7 +143,7 @@ def learn(
         )
     vectors = None
     if encoder is not None:
-        told("vectors")
+        told("computing embeddings")
         vectors = Vectors(
             asked_QE=encoder.vectors([one.text for one in knowledge.asked]),
             answers_TE=encoder.vectors([topic.answer or "" for topic in knowledge.topics]),
@@ -156,7 +157,7 @@ def learn(
     choices: list[str] = []
     matcher = None
     if encoder is not None and vectors is not None and measurable:
-        told("learning to match vectors")
+        told("training embeddings to match")
         rounds, matched = _try_matcher(knowledge, encoder, vectors, rounds, choices, seed=seed)
         if matched:
             matcher = _matcher(knowledge, vectors, range(len(knowledge.asked)), seed=seed)
@@ -178,7 +179,7 @@ def learn(
         choice=" ".join(choices),
         seed=seed,
     )
-    told("learning from all questions")
+    told("training on all questions")
     everything = range(len(knowledge.asked))
     if matcher is not None and vectors is not None and encoder is not None:
         vectors = vectors.matched(matcher)
@@ -192,7 +193,7 @@ class _Round:
     asked: list[Ask]
     scores: list[Scored]
     rest: list[int]
-    """Numbers of the questions that were learned from; none where all were."""
+    """Indices of the training questions; empty if all were used."""
 
 
 def _try_matcher(
@@ -204,7 +205,7 @@ def _try_matcher(
     *,
     seed: int,
 ) -> tuple[list[_Round], bool]:
-    """The rounds with matched vectors, if that is better."""
+    """Train bi-encoders for all rounds; return the rounds with them if they help, and whether they do."""
     new = []
     for one in rounds:
         matched = _matched(knowledge, vectors, one.rest, seed=seed)
@@ -227,7 +228,7 @@ def _matcher(knowledge: Knowledge, vectors: Vectors, rows: Sequence[int], *, see
 
 
 def _matched(knowledge: Knowledge, vectors: Vectors, rows: Sequence[int], *, seed: int) -> Vectors | None:
-    """With what is learned from some questions."""
+    """Return the embeddings after a bi-encoder trained on some questions; None if it cannot be trained."""
     found = _matcher(knowledge, vectors, rows, seed=seed)
     return None if found is None else vectors.matched(found)
 
@@ -241,8 +242,8 @@ def _try_network(
     *,
     seed: int,
 ) -> tuple[list[_Round], Network | None, PairReader | None]:
-    """The first round with a network or a reader of pairs, if that is better; it is the only one that these are asked
-    in."""
+    """Fine-tune a classifier or a cross-encoder for the first round; return that round with it if it helps, or all
+    rounds without it."""
     first = rounds[0]
     questions = [text for text, _, _ in first.asked]
     network, pairs = None, None
@@ -275,7 +276,7 @@ def _weights(rounds: Sequence[_Round]) -> NDArray[np.float64]:
 
 
 def _reciprocal(knowledge: Knowledge, rounds: Sequence[_Round], *, seed: int) -> float:
-    """The mean reciprocal rank of the right topic, with weights that were fitted to other questions."""
+    """Return the mean reciprocal rank of the correct topic, with weights fitted to other questions."""
     asked = [one for some in rounds for one in some.asked]
     scores = [one for some in rounds for one in some.scores]
     golds = [gold for _, gold, _ in asked]
@@ -293,7 +294,7 @@ def _reciprocal(knowledge: Knowledge, rounds: Sequence[_Round], *, seed: int) ->
 
 
 def _scores(parts: Parts, asked: Sequence[Ask], encoder: Encoder | None, vectors: Vectors | None) -> list[Scored]:
-    """`vectors` are those of the known questions; others are made."""
+    """Score questions; embeddings of known questions are taken from `vectors`, those of others are computed."""
     new = [text for text, _, number in asked if number is None or vectors is None]
     fresh = iter(encoder.vectors(new) if encoder is not None and new else ())
     found = []
@@ -305,7 +306,7 @@ def _scores(parts: Parts, asked: Sequence[Ask], encoder: Encoder | None, vectors
     return found
 
 
-# ------------------------------------------------------------------------------------------------------ what is outside
+# -------------------------------------------------------------------------------------------------------- out of scope
 
 
 def _hidden(
@@ -317,8 +318,8 @@ def _hidden(
     seed: int,
     told: Callable[[str], object],
 ) -> list[tuple[int, Scored]]:
-    """What desks without some of the topics say to their questions, by the numbers of these. With `match` their vectors
-    are matched, without these questions too."""
+    """Return indices of questions, and their scores by parts from which their topics were hidden. With `match`, a
+    bi-encoder is trained each time, without these questions too."""
     topics = len(knowledge.topics)
     if topics < LEAST_TOPICS:
         return []
@@ -328,7 +329,7 @@ def _hidden(
         away = set(order[first::HIDDEN])
         hidden = [number for number, one in enumerate(knowledge.asked) if one.topics and set(one.topics) <= away]
         if hidden:
-            told(f"hiding {len(away):,} topics, and asking their {len(hidden):,} questions")
+            told(f"hiding {len(away):,} topics, and testing on their {len(hidden):,} questions")
             less, seen = _without(knowledge, vectors, away)
             if match and seen is not None:
                 seen = _matched(less, seen, range(len(less.asked)), seed=seed) or seen
@@ -339,7 +340,7 @@ def _hidden(
 
 
 def _without(knowledge: Knowledge, vectors: Vectors | None, away: set[int]) -> tuple[Knowledge, Vectors | None]:
-    """Without some topics."""
+    """Return the knowledge and its embeddings without some topics."""
     kept = [topic for topic in range(len(knowledge.topics)) if topic not in away]
     place_of = {topic: place for place, topic in enumerate(kept)}
     less = Knowledge(
@@ -353,7 +354,7 @@ def _without(knowledge: Knowledge, vectors: Vectors | None, away: set[int]) -> t
     return less, seen
 
 
-# --------------------------------------------------------------------------------------------------- what is decided
+# ------------------------------------------------------------------------------------------------------- thresholds
 
 
 def _decided(
@@ -416,19 +417,19 @@ def _decided(
 
 
 def _groups(knowledge: Knowledge, asked: Sequence[Ask]) -> list[str]:
-    """What each question is held back with; those that were shortened are by themselves."""
+    """Return the group with which each question is held out; shortened questions are groups of their own."""
     return [f"shortened {n}" if one is None else knowledge.asked[one].group for n, (_, _, one) in enumerate(asked)]
 
 
 def _answerable(knowledge: Knowledge) -> NDArray[np.bool_]:
-    """Topics with an answer: the others go to a person, and do not count as answered. Where none has one, the desk only
-    recognises topics, and all of them count."""
+    """Return True for topics with an answer; questions of the others go to a person and do not count as answered. If no
+    topic has an answer, the desk only recognises topics, and all of them count."""
     found_T = np.array([topic.answer is not None for topic in knowledge.topics], dtype=bool)
     return found_T if found_T.any() else ~found_T
 
 
 def _alone(asked: Sequence[Ask], scores: Sequence[Scored]) -> dict[str, float]:
-    """Each part by itself."""
+    """Return the accuracy of each part on its own."""
     inside = [(one, gold) for one, (_, gold, _) in zip(scores, asked, strict=True) if gold]
     found = {}
     for part, name in enumerate(PARTS):

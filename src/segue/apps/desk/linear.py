@@ -1,7 +1,7 @@
-"""A linear model of terms: which topic a question is about, from the questions that are known for each.
+"""Logistic regression on terms: the topic of a question, trained on the known questions of each topic.
 
-In: questions and their topics. Out: log-probabilities of the topics. The terms are TF-IDF vectors of length 1; the
-weights are those of a logistic regression with a penalty.
+In: questions and their topics. Out: log-probabilities of the topics. Features are TF-IDF vectors of unit length; the
+regression has an L2 penalty.
 """
 
 from collections import Counter
@@ -21,8 +21,9 @@ from segue.text.ngrams import Vectors
 
 Floats = NDArray[np.float32]
 INVERSE_PENALTY = 20.0
-"""C of the regression."""
+"""Inverse strength of the penalty (C)."""
 MOST_TERMS = 40_000
+"""Maximum number of terms; the most frequent are kept."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,18 +40,18 @@ class Linear:
         return {term: column for column, term in enumerate(self.terms)}
 
     def logits(self, question: str) -> Floats:
-        """One for each topic."""
+        """Return a logit for each topic."""
         columns, values = _vector(question, self._columns, self.inverse_V)
         found: Floats = values @ self.weight_VT[columns] + self.bias_T
         return found
 
     def scores(self, question: str) -> Floats:
-        """Log-probabilities."""
+        """Return the log-probability of each topic."""
         return log_softmax(self.logits(question).astype(np.float64)).astype(np.float32)
 
 
 def fit_linear(questions: Sequence[str], golds: Sequence[Sequence[int]], *, topics: int) -> Linear:
-    """Learns from questions, each with the numbers of its topics."""
+    """Train on questions, each with the indices of its topics."""
     having: Counter[str] = Counter()
     for question in questions:
         having.update(terms_of(question).keys())
@@ -71,7 +72,7 @@ def fit_linear(questions: Sequence[str], golds: Sequence[Sequence[int]], *, topi
 
 
 def fit_dense(vectors_NE: Floats, golds: Sequence[Sequence[int]], *, topics: int, inverse_penalty: float) -> Floats:
-    """The same regression on dense vectors: weights [E + 1, T], the last row the bias."""
+    """Train the same regression on dense vectors; return weights [E + 1, T], whose last row is the bias."""
     weight_ET, bias_T = _fit(
         _Dense(torch.from_numpy(vectors_NE)),
         golds,
@@ -83,7 +84,7 @@ def fit_dense(vectors_NE: Floats, golds: Sequence[Sequence[int]], *, topics: int
 
 
 class _Dense:
-    """Products as those of a sparse matrix."""
+    """A dense matrix with the interface of `Products`."""
 
     def __init__(self, vectors_NE: Tensor) -> None:
         self._vectors_NE = vectors_NE
@@ -96,7 +97,7 @@ class _Dense:
 
 
 def _vector(question: str, columns: dict[str, int], inverse_V: Floats) -> tuple[NDArray[np.int64], Floats]:
-    """The columns that are not 0, in order, and their values."""
+    """Return the nonzero columns of a TF-IDF vector, in order, and their values."""
     counts = {columns[term]: count for term, count in terms_of(question).items() if term in columns}
     places = np.array(sorted(counts), dtype=np.int64)
     times = np.array([counts[place] for place in places.tolist()], dtype=np.float32)

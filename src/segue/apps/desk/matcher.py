@@ -1,9 +1,9 @@
-"""A bi-encoder: vectors that are learned to be near where questions ask the same, and where an answer answers.
+"""A bi-encoder: embeddings trained so that questions are close to questions of the same topic and to their answers.
 
-In: vectors of questions and answers, and which belong together. Out: two matrices on top of the vectors, one for
-questions and one for answers. The negatives are those of the same batch, and the entries that the matrices themselves
-take for right though they are not, looked up anew in each round. The language model below stays as it is, so that ten
-thousand questions are learned in seconds; whether the matrices are used is for `learn`, which measures them.
+In: embeddings of questions and answers, and their topics. Out: two matrices applied to the embeddings, one for
+questions and one for answers. Negatives are the other entries of the batch, and hard negatives: the nearest wrong
+entries, searched again in each round. The language model is not changed, so that ten thousand questions take seconds;
+`learn` evaluates the matrices and decides whether they are used.
 """
 
 from collections.abc import Sequence
@@ -16,48 +16,50 @@ from torch import Tensor
 
 Floats = NDArray[np.float32]
 ROUNDS = 3
-"""Times that mistakes are looked up,"""
+"""Number of searches for hard negatives."""
 STEPS = 30
-"""and updates after each."""
+"""Number of updates after each search."""
 BATCH = 64
+"""Number of positive pairs in a batch."""
 MISTAKES = 16
-"""Wrong entries that a question is nearest to, from which its negatives are drawn."""
+"""Number of nearest wrong entries of a question from which its hard negatives are drawn."""
 NEGATIVES = 2
 """Number of negatives drawn for each question of a batch; the entries of the other questions are negatives too."""
 SCALE = 16.0
-"""Products of vectors times this are logits."""
+"""Factor from cosine similarities to logits (inverse temperature)."""
 RATE = 3e-3
+"""Learning rate."""
 PENALTY = 0.01
-"""For matrices that are far from doing nothing. Rates from 0.003 to 0.01 and penalties from 0.01 to 0.1 gave about the
-same on a fifth of the questions that BQ lets a desk learn from: a mean reciprocal rank by the vectors alone of 0.134 to
-0.139, and 0.131 without."""
+"""Strength of the penalty on the distance of the matrices from the identity. Learning rates from 0.003 to 0.01 and
+penalties from 0.01 to 0.1 gave about the same on a fifth of the training questions of BQ: a mean reciprocal rank by the
+embeddings alone of 0.134 to 0.139, and 0.131 without training."""
 MOST = 10_000
-"""Questions that are learned from."""
+"""Maximum number of training questions."""
 MOST_ENTRIES = 20_000
-"""Entries among which mistakes are looked for."""
+"""Maximum number of entries among which hard negatives are searched."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Matcher:
-    """What is done to vectors."""
+    """Matrices applied to the embeddings of questions and of answers."""
 
     question_EE: Floats
     answer_EE: Floats
 
     def questions(self, vectors_NE: Floats) -> Floats:
-        """Vectors of questions, of length 1."""
+        """Return the embeddings of questions, of unit length."""
         return _normal(vectors_NE @ self.question_EE)
 
     def answers(self, vectors_NE: Floats) -> Floats:
-        """Vectors of answers, of length 1, or of zeros where they were."""
+        """Return the embeddings of answers, of unit length; zeros stay zeros."""
         return _normal(vectors_NE @ self.answer_EE)
 
 
 def fit_matcher(
     asked_QE: Floats, answers_TE: Floats, golds: Sequence[Sequence[int]], rows: Sequence[int], *, seed: int
 ) -> Matcher | None:
-    """From the questions `rows` that have a topic; None where nothing belongs together: no topic with two questions,
-    and none with an answer. `golds` are the topics of all questions."""
+    """Train on the questions `rows` that have a topic; `golds` are the topics of all questions. Return None if there is
+    no positive pair: no topic with two questions, and none with an answer."""
     draw = np.random.default_rng(seed)
     kept = [row for row in rows if golds[row]]
     kept = sorted(draw.permutation(kept)[:MOST].tolist())
@@ -82,7 +84,7 @@ def fit_matcher(
 
 
 def _positives(place: int, gold: Sequence[int], of_topic: dict[int, list[int]], answers: dict[int, int]) -> list[int]:
-    """Entries that belong to a question: at most two other questions of each of its topics, and their answers."""
+    """Return the positives of a question: at most two other questions of each of its topics, and their answers."""
     found: list[int] = []
     for topic in gold:
         some = of_topic[topic]
@@ -128,13 +130,13 @@ def _fit(
 
 
 def _together(topics_BK: Tensor, topics_CK: Tensor) -> Tensor:
-    """[B, C]: which share a topic."""
+    """Return [B, C], True where two entries share a topic."""
     alike = topics_BK[:, None, :, None] == topics_CK[None, :, None, :]
     return (alike & (topics_BK >= 0)[:, None, :, None]).flatten(2).any(2)
 
 
 def _mistakes(mapped_ME: Tensor, asked: Sequence[int], topics_MK: Tensor) -> dict[int, list[int]]:
-    """For each question the nearest entries that do not belong to it."""
+    """Return the nearest wrong entries of each question."""
     found = {}
     for start in range(0, len(asked), 500):
         some = torch.tensor(asked[start : start + 500])

@@ -1,4 +1,4 @@
-"""A desk's model: asked a question, it says which topics answer it, how sure that is, and whether to answer at all."""
+"""The model of a desk: ranked topics for a question, their confidence, and the decision whether to answer."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -24,56 +24,56 @@ from segue.text.unicode import is_chinese, is_unspaced
 Reason = Literal["low_confidence", "out_of_scope", "no_answer"]
 """Why the desk does not answer."""
 SUGGESTED = 3
-"""Topics that "did you mean" offers."""
+"""Maximum number of suggestions ("did you mean")."""
 SHORT = 16
-"""Length of a question that may go on with the one before it: a word counts 4, a Chinese character 2."""
+"""Maximum length of a question that may continue the previous one: a word counts 4, a Chinese character 2."""
 ELLIPTIC = 10
-"""The same, of one that alone is outside what the desk knows."""
+"""The same for a question that is out of scope on its own."""
 NARROW = 0.5
-"""Part of the probability of being inside that is asked for, from which a question that the desk is sure of is not
-handed over as outside, but asked about: "did you mean"."""
+"""Share of the scope threshold from which a question with sufficient confidence leads to suggestions ("did you mean")
+rather than to a hand-over as out of scope."""
 LIKELY = 0.05
-"""Probability from which a topic is worth offering."""
+"""Minimum probability of a suggested topic."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Candidate:
-    """A topic that may answer a question."""
+    """A candidate topic for a question."""
 
     topic: Topic
     probability: float
-    """Its share among all topics, by what the parts say; not how sure the answer is: that is the confidence."""
+    """Softmax of the weighted scores over topics, which orders them; the confidence says how reliable the first is."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """What the model found for a question."""
+    """Result of a question."""
 
     candidates: tuple[Candidate, ...]
-    """The best topics, at most five."""
+    """First topics, at most five."""
     confidence: float
-    """Probability that the first is right: how often that was so for questions like it that were held back."""
+    """Probability that the first topic is correct, calibrated on held-out questions."""
     inside: float
-    """Probability that the question is one for this desk."""
+    """Probability that the question is in scope."""
     reason: Reason | None
-    """Why not to answer; None where the first candidate is the answer."""
+    """Reason for not answering; None if the first topic has the answer."""
     with_before: bool
-    """Whether the question was read together with the one before it."""
+    """Whether the question was read together with the previous one."""
     needs: Mapping[str, float]
-    """The confidence, and the probability of being inside, from which the desk answers."""
+    """Thresholds of `confidence` and `inside`, by these names."""
     slots: Slots
-    """What the answer leaves open, as far as the question fills it."""
+    """Slots of the answer, filled as far as the question gives values."""
 
     @property
     def answer(self) -> str | None:
-        """The answer; None where a person should answer, and where a slot of it is still open."""
+        """Answer; None if a person should answer, or a slot has no value yet."""
         text = self.candidates[0].topic.answer
         return (
             None if self.reason is not None or self.slots.missing or text is None else filled(text, self.slots.values)
         )
 
     def told(self, message: str) -> "Finding":
-        """The same with the first open slot filled by what the visitor says next; unchanged, if that is no value."""
+        """Fill the first open slot from the visitor's next message; return the same result if it has no value."""
         name, *missing = self.slots.missing
         value = told_value(message, name)
         if value is None:
@@ -82,14 +82,14 @@ class Finding:
 
     @property
     def suggestions(self) -> tuple[Candidate, ...]:
-        """Topics for "did you mean", where the model is not sure."""
+        """Topics to suggest ("did you mean"); empty unless the confidence is too low."""
         if self.reason != "low_confidence":
             return ()
         return tuple(one for one in self.candidates[:SUGGESTED] if one.probability >= LIKELY and one.topic.answer)
 
 
 def is_follow_up(question: str, *, longest: int = SHORT) -> bool:
-    """Whether a question is so short that it may need the one before it.
+    """Return True if a question is short enough to continue the previous one.
 
     >>> is_follow_up("and abroad?"), is_follow_up("那国外呢？"), is_follow_up("can penguins fly over the moon")
     (True, True, False)
@@ -99,13 +99,13 @@ def is_follow_up(question: str, *, longest: int = SHORT) -> bool:
 
 
 def _parts_of(text: str) -> list[str]:
-    """Words, and single characters of scripts without spaces."""
+    """Return the words of a text, with scripts without spaces as single characters."""
     return [part for word in words_of(text) for part in (word if is_unspaced(word[0]) else (word,))]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Judged:
-    """The topics of a question in order, by their numbers."""
+    """Ranked topics of a question, by index, with confidence and probability of being in scope."""
 
     ranked: Ranked
     confidence: float
@@ -114,7 +114,7 @@ class Judged:
 
 @dataclass(frozen=True, kw_only=True)
 class DeskModel:
-    """Answers questions."""
+    """A trained desk, which answers questions."""
 
     knowledge: Knowledge
     parts: Parts
@@ -137,16 +137,24 @@ class DeskModel:
         return found
 
     def named(self, name: str) -> Topic | None:
-        """The topic of this name."""
+        """Return the topic with this name; None if there is none."""
         return self._names.get(name)
 
     @cached_property
     def _names(self) -> dict[str, Topic]:
         return {topic.name: topic for topic in reversed(self.knowledge.topics)}
 
+    def has_question(self, text: str) -> bool:
+        """Return True if a text is a known question of a topic, apart from case and punctuation."""
+        return tuple(words_of(text)) in self._known_questions
+
+    @cached_property
+    def _known_questions(self) -> set[tuple[str, ...]]:
+        return {tuple(words_of(one.text)) for one in self.knowledge.asked if one.topics}
+
     def ask(self, question: str, *, before: Sequence[str] = ()) -> Finding:
-        """What is found for a question. `before` are the questions of the same conversation, the latest last: where the
-        question alone has no answer ("and abroad?"), it is read together with the one before it."""
+        """Answer a question. `before` are the earlier questions of the conversation, latest last: a short question that
+        has no answer on its own ("and abroad?") is read together with the last of them."""
         alone = self._find(question, with_before=False)
         if alone.reason == "low_confidence" or (alone.reason == "out_of_scope" and alone.inside >= 0.5):
             alone = self._without_value(question, alone)
@@ -161,14 +169,14 @@ class DeskModel:
         return together if fits or self._raised(together, before[-1]) else alone
 
     def _is_about(self, topic: Topic, question: str) -> bool:
-        """Whether at least half of the words of a question, or of its characters, are used in others about a topic."""
+        """Return True if at least half of the words or characters of a question occur in questions of a topic."""
         known = {part for text in self._questions_by_topic.get(self._places[topic], ()) for part in _parts_of(text)}
         parts = _parts_of(question)
         return bool(parts) and 2 * sum(part in known for part in parts) >= len(parts)
 
     def _raised(self, together: Finding, before: str) -> bool:
-        """Whether the new words make a topic likelier than the old question alone did: otherwise its answer would be
-        given on the strength of what was answered already."""
+        """Return True if the new words make the first topic more likely than the earlier question did alone: otherwise
+        the answer would rest on a question that was answered already."""
         (old,) = self.judge([before])
         place = self._places[together.candidates[0].topic]
         log = dict(zip(old.ranked.topics.tolist(), old.ranked.log_probabilities.tolist(), strict=True)).get(place)
@@ -176,8 +184,8 @@ class DeskModel:
         return likelier and (place != int(old.ranked.topics[0]) or together.inside >= old.inside)
 
     def _without_value(self, question: str, alone: Finding) -> Finding:
-        """A question that lacks the value of a slot, "where is my order", is judged as if it had one: then the desk can
-        ask for it."""
+        """Judge a question that lacks the value of a slot ("where is my order") as if it had one, so that the desk can
+        ask for it. Return `alone` if this does not lead to an answer of the same topic."""
         topic = alone.candidates[0].topic
         missing = self.slots(topic, question).missing
         if not missing:
@@ -190,19 +198,19 @@ class DeskModel:
         return replace(valued, slots=self.slots(topic, question))
 
     def slots(self, topic: Topic, question: str) -> Slots:
-        """What the answer of a topic leaves open, as far as a question fills it."""
+        """Return the slots in the answer of a topic, filled as far as a question gives values."""
         if topic.answer is None or not SLOT.search(topic.answer):
             return Slots(values={}, missing=())
         templates = [text for text in self._questions_by_topic.get(self._places[topic], ()) if "{" in text]
         return slots_in(topic.answer, templates, question)
 
     def sample(self, topic: Topic, like: str) -> str:
-        """A question about a topic, in the script of another text; its name where none is known."""
+        """Return a question of a topic, if possible in the script of another text; its name if it has no questions."""
         known = [SLOT.sub("…", text) for text in self._questions_by_topic.get(self._places[topic], ())]
         return next((one for one in known if is_chinese(one) == is_chinese(like)), known[0] if known else topic.name)
 
     def judge(self, questions: Sequence[str]) -> list[Judged]:
-        """The order of the topics for each question, and how sure it is."""
+        """Rank the topics for each question, with confidence and probability of being in scope."""
         found = []
         base_K = self.fitted.base_K
         for scored in scores_of(self.parts, questions, self.encoder, self.matcher, self.network, self.pairs, base_K):

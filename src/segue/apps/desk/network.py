@@ -1,7 +1,7 @@
-"""A packaged model, fine-tuned to tell the topics of a desk apart, where there are enough questions to learn from.
+"""A classifier of topics: an embedding model fine-tuned on the questions of a desk.
 
-In: questions with their topics. Out: log-probabilities of the topics. Whether it is used is for `learn`, which measures
-it on questions that were held back.
+In: questions with their topics. Out: log-probabilities of the topics. `learn` evaluates it on held-out questions and
+decides whether it is used.
 """
 
 from collections.abc import Callable, Sequence
@@ -24,21 +24,21 @@ SETTINGS = {
     "read.summary": "mean",
     "read.max_length": 128,
 }
-"""What did well on the intents of banks and assistants, among a few tries; the best epoch is chosen by a tenth that is
-held out once more."""
+"""Settings of the fine-tuning, the best of a few trials on intents of banks and assistants; the best epoch is chosen on
+a tenth of the questions, held out once more."""
 SMALLEST = 1e-6
-"""Probabilities below this are taken for it: a network is never that sure."""
+"""Lower bound of probabilities, because a network is never that certain."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Network:
-    """A fine-tuned classifier whose labels are the numbers of topics."""
+    """A fine-tuned classifier whose labels are indices of topics."""
 
     model: FinetunedModel
     topics: int
 
     def scores(self, questions: Sequence[str]) -> Floats:
-        """[N, T]: log-probabilities; the smallest for topics that it has not seen."""
+        """Return log-probabilities [N, T]; that of `SMALLEST` for topics without training questions."""
         made = self.model.task_model
         examples = [Example(number=number, texts=(text,)) for number, text in enumerate(questions)]
         places = [int(label) for label in made.task.labels]  # type: ignore[attr-defined]
@@ -58,7 +58,7 @@ def train_network(
     out: Path,
     told: Callable[[str], object],
 ) -> Network:
-    """Fine-tunes a model on questions with the first of their topics."""
+    """Fine-tune a model on questions, each labelled with the first of its topics."""
     from segue.api.finetune import finetune  # a desk that only answers need not import what trains
     from segue.train.events import Event, Updated
 

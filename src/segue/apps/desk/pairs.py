@@ -1,8 +1,8 @@
-"""A cross-encoder: a packaged model that reads a question together with an entry, and says how well they fit.
+"""A cross-encoder: an embedding model fine-tuned to read a question together with an entry, and to score the pair.
 
-In: questions, and for each the entries that the other parts put first. Out: a score for each entry. It learns from
-questions with an entry that is right and those that the other parts took for right by mistake. Reading is slow, so that
-only the first few entries are read; whether it is used at all is for `learn`, which measures it.
+In: questions, and for each the entries ranked first by the other parts. Out: a score for each entry. It is trained on
+questions with a correct entry and the wrong ones that the other parts ranked highest. Reading pairs is slow, so only
+the first few entries are read; `learn` evaluates the model and decides whether it is used.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,13 +18,13 @@ from segue.tasks.task import Example
 
 Floats = NDArray[np.float32]
 READ = 4
-"""Entries that are read for a question."""
+"""Number of entries read for a question."""
 LONGEST = 160
-"""Characters of an entry that are read: more would take longer than a visitor should wait."""
+"""Maximum number of characters read of an entry; more would keep visitors waiting."""
 MOST = 1200
-"""Questions that are learned from: that takes minutes."""
+"""Maximum number of training questions, which take minutes."""
 LEAST = 400
-"""Questions from which it is tried."""
+"""Minimum number of training questions."""
 SETTINGS = {
     "train.epochs": 2,
     "train.batch_size": 16,
@@ -38,7 +38,7 @@ SETTINGS = {
 
 @dataclass(frozen=True, kw_only=True)
 class Choice:
-    """A question, with entries that are right and entries that are wrong."""
+    """A training example: a question with correct and wrong entries."""
 
     question: str
     right: Sequence[str]
@@ -47,12 +47,12 @@ class Choice:
 
 @dataclass(frozen=True, kw_only=True)
 class PairReader:
-    """A fine-tuned model of the task `rank`."""
+    """A cross-encoder: a fine-tuned model of the task `rank`."""
 
     model: FinetunedModel
 
     def scores(self, questions: Sequence[str], entries: Sequence[Sequence[str]]) -> list[Floats]:
-        """For each question one score for each of its entries: the best is 0, the others are below it."""
+        """Return the scores of the entries of each question, relative to the best, which is 0."""
         examples = [
             Example(number=number, texts=(question, *(one[:LONGEST] for one in some)))
             for number, (question, some) in enumerate(zip(questions, entries, strict=True))
@@ -65,7 +65,7 @@ class PairReader:
 
 
 def train_pairs(model: str, choices: Sequence[Choice], *, out: Path, told: Callable[[str], object]) -> PairReader:
-    """Fine-tunes a model."""
+    """Fine-tune a model on training examples."""
     from segue.api.finetune import finetune  # a desk that only answers need not import what trains
     from segue.train.events import Event, Updated
 
@@ -80,7 +80,7 @@ def train_pairs(model: str, choices: Sequence[Choice], *, out: Path, told: Calla
 
     def tell(event: Event) -> None:
         if isinstance(event, Updated):
-            told(f"learning to read pairs with {model}: step {event.step:,}, loss {event.loss:.3f}")
+            told(f"fine-tuning {model} to read pairs: step {event.step:,}, loss {event.loss:.3f}")
 
     result = finetune(
         model, rows, task="rank", out=out, settings=SETTINGS, baselines=False, wide=False, progress=False, on_event=tell

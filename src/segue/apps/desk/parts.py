@@ -1,18 +1,18 @@
-"""All that says how well each topic answers a question, fitted to what is known.
+"""Scores of each topic for a question, by parts fitted to the knowledge of a desk.
 
 | part | score of a topic |
 |---|---|
-| questions | full text: the best of its questions |
-| answers | full text: its answer |
-| linear | log-probability by the linear model of terms |
-| near | vectors: the nearest of its questions |
-| meaning | vectors: its answer |
-| dense | log-probability by a linear model of the vectors |
-| network | log-probability by a model that was fine-tuned for it, if there is one |
-| pairs | for the first few: how well a model that reads both finds that they fit, if there is one |
+| questions | full-text search: the best of its questions |
+| answers | full-text search: its answer |
+| linear | log-probability by logistic regression on terms |
+| near | embeddings: the nearest of its questions |
+| meaning | embeddings: its answer |
+| dense | log-probability by logistic regression on embeddings |
+| network | log-probability by a fine-tuned classifier, if there is one |
+| pairs | for the first few topics: score by a cross-encoder, if there is one |
 
-In: knowledge, and vectors of its texts. Out: `Parts`, whose `scores` are one row for each part. A part that nothing
-could be fitted for scores 0 for all topics. What the parts count together is for `ranker`.
+In: knowledge, and embeddings of its texts. Out: `Parts`, whose `scores` have one row per part. A part that could not be
+fitted scores 0 for all topics. `ranker` weighs the parts.
 """
 
 from collections.abc import Sequence
@@ -30,13 +30,15 @@ from segue.evaluation.baselines import log_softmax
 
 PARTS = ("questions", "answers", "linear", "near", "meaning", "dense", "network", "pairs")
 SECOND = (PARTS.index("network"), PARTS.index("pairs"))
-"""Those that are tried on top of the others."""
+"""Parts that are fine-tuned models, tried on top of the others (`second`)."""
 MOST_TOPICS = 2000
-"""With more topics there are no linear models: they would be large, and have little to learn each topic from."""
+"""Maximum number of topics for logistic regressions; with more, they would be large, with few questions per topic."""
 LEAST_ASKED = 2.0
-"""Questions for each topic, on average, from which linear models learn something."""
+"""Minimum mean number of questions per topic for logistic regressions."""
 DENSE_SCALE = 4.0
+"""Length of the embeddings in the logistic regression on them."""
 DENSE_PENALTY = 10.0
+"""Inverse strength of its penalty (C)."""
 
 Floats = NDArray[np.float32]
 Ints = NDArray[np.int64]
@@ -44,37 +46,38 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True, kw_only=True)
 class Vectors:
-    """Vectors of all questions and answers; None where the desk uses none."""
+    """Embeddings of all questions and answers."""
 
     asked_QE: Floats
     answers_TE: Floats
-    """Zeros where a topic has no answer."""
+    """Zeros for topics without an answer."""
 
     def matched(self, matcher: Matcher) -> "Vectors":
-        """With what was learned on top of them."""
+        """Apply a bi-encoder."""
         return Vectors(asked_QE=matcher.questions(self.asked_QE), answers_TE=matcher.answers(self.answers_TE))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Parts:
-    """Fitted to some questions of the knowledge."""
+    """Parts fitted to some questions of the knowledge."""
 
     topics: int
     question_P: Ints
+    """Question of each pair of a question and one of its topics: an index of `texts`, `questions` and `asked_QE`."""
     topic_P: Ints
-    """Pairs of a question, by its place in `texts`, `questions` and `asked_QE`, and a topic that answers it."""
+    """Topic of each pair."""
     texts: tuple[str, ...]
-    """The questions; then the answers that nobody asked for yet."""
+    """Questions, then the answers of topics without questions."""
     questions: Index | None
     answers: Index | None
-    """One text for each topic; empty where it has no answer."""
+    """Index of one text per topic, empty for topics without an answer."""
     linear: Linear | None
     asked_QE: Floats | None
     answers_TE: Floats | None
     dense_ET: Floats | None
 
     def scores(self, question: str, vector_E: Floats | None) -> Floats:
-        """[parts, topics]; what networks say is put in by `second`, for many questions together."""
+        """Return the scores [parts, topics]; those of fine-tuned models are added in batches by `second`."""
         found_KT = np.zeros((len(PARTS), self.topics), dtype=np.float32)
         if self.questions is not None:
             found_KT[0] = self._best(self.questions.scores(question))
@@ -94,7 +97,7 @@ class Parts:
         return found_KT
 
     def _best(self, scores_Q: Floats) -> Floats:
-        """For each topic the best of its questions; 0 where it has none."""
+        """Return the best score among the questions of each topic; 0 for topics without questions."""
         best_T = np.full(self.topics, -np.inf, dtype=np.float32)
         np.maximum.at(best_T, self.topic_P, scores_Q[self.question_P])
         return np.where(np.isfinite(best_T), best_T, np.float32(0.0))
@@ -107,7 +110,7 @@ class Parts:
         return found
 
     def nearest(self, question: str, topics: Sequence[int]) -> list[str | None]:
-        """For each topic the text among its own that is nearest to a question, but for the question itself."""
+        """Return the text of each topic that is nearest to a question, other than the question itself."""
         scores_Q = np.zeros(len(self.texts)) if self.questions is None else self.questions.scores(question)
         found: list[str | None] = []
         for topic in topics:
@@ -117,8 +120,8 @@ class Parts:
 
 
 def topic_texts(knowledge: Knowledge, rows: Sequence[int]) -> tuple[list[str], list[tuple[int, ...]], list[int]]:
-    """The questions with these numbers that have a topic, their topics, and the topics with an answer that none of them
-    asks for."""
+    """Return those of the given questions that have a topic, their topics, and the topics that have an answer but none
+    of these questions."""
     asked = [knowledge.asked[row] for row in rows if knowledge.asked[row].topics]
     golds = [one.topics for one in asked]
     taken = {one for gold in golds for one in gold}
@@ -129,9 +132,9 @@ def topic_texts(knowledge: Knowledge, rows: Sequence[int]) -> tuple[list[str], l
 def fit_parts(
     knowledge: Knowledge, rows: Sequence[int], vectors: Vectors | None, *, like: Parts | None = None
 ) -> Parts:
-    """From the questions with these numbers that have a topic. An answer that nobody asked for yet stands for its own
-    question in full text and vectors: otherwise topics with questions would always be ahead of it. `like` are parts of
-    the same questions with other vectors, whose full text is taken over."""
+    """Fit the parts to those of the given questions that have a topic. The answer of a topic without questions
+    stands in for a question in full-text search and embeddings: otherwise topics with questions would always rank ahead
+    of it. `like` are parts fitted to the same questions with other embeddings; all but their embeddings are reused."""
     kept = np.array([row for row in rows if knowledge.asked[row].topics], dtype=np.int64)
     topics = len(knowledge.topics)
     texts, golds, without = topic_texts(knowledge, rows)

@@ -1,7 +1,7 @@
-"""What each part counts: topics in the order in which they answer a question, with probabilities.
+"""Ranking: topics in the order of their probabilities, from weighted scores of the parts.
 
-In: scores of the parts for questions that none of them has learned from. Out: a weight for each part, fitted so that
-the right topics are likely (a softmax over the topics that any part puts high); and for a question the best topics.
+In: scores of the parts for held-out questions. Out: a weight for each part, fitted to maximise the likelihood of the
+correct topics (a softmax over the candidates of all parts); and the ranked topics of a question.
 """
 
 from collections.abc import Sequence
@@ -18,21 +18,21 @@ from segue.evaluation.baselines import log_softmax
 Floats = NDArray[np.float32]
 Ints = NDArray[np.int64]
 PRIOR = np.array([12.0, 6.0, 0.5, 4.0, 2.0, 0.3, 0.5, 0.5])
-"""Weights before any question was asked: they make the usual spread of each part alike."""
+"""Prior weights, which give all parts a similar spread."""
 STRENGTH = 3.0
-"""How many questions the prior weighs as much as."""
+"""Strength of the prior, in questions."""
 LEAST = 40
-"""Questions from which parts are weighed. With fewer, each is held back alone; its topic then lacks one of few
-questions, and a part that is good can look worse than chance."""
+"""Minimum number of questions to fit weights. With fewer, each question is held out on its own; its topic then lacks
+one of few questions, and a good part can look worse than chance."""
 FROM_EACH = 20
-"""Topics that each part may put forward, where there are many."""
+"""Number of candidates from each part, if there are more than `FEW` topics."""
 FEW = 2000
-"""Topics up to which all are looked at."""
+"""Maximum number of topics up to which all are candidates."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Scored:
-    """Topics that some part puts high, with what all parts give them: all topics where there are few."""
+    """Candidate topics with their scores by all parts."""
 
     topics: Ints
     scores_KC: Floats
@@ -40,16 +40,16 @@ class Scored:
 
 @dataclass(frozen=True, kw_only=True)
 class Ranked:
-    """Topics, the best first."""
+    """Ranked topics, best first."""
 
     topics: Ints
     log_probabilities: NDArray[np.float64]
     scores_KC: Floats
-    """What the parts gave them."""
+    """Scores of the parts, in the same order."""
 
 
 def put_forward(scores_KT: Floats) -> Scored:
-    """From the scores of all topics."""
+    """Select the candidates: all topics if there are few, or the best of each part."""
     topics = scores_KT.shape[1]
     used = [row for row in scores_KT if row.any()]
     if topics <= FEW or not used:
@@ -60,15 +60,15 @@ def put_forward(scores_KT: Floats) -> Scored:
 
 
 def rank(scored: Scored, weights_K: NDArray[np.float64]) -> Ranked:
-    """The topics in order."""
+    """Rank the candidates by their weighted scores."""
     log_C = log_softmax(weights_K @ scored.scores_KC.astype(np.float64))
     order = np.argsort(-log_C, kind="stable")
     return Ranked(topics=scored.topics[order], log_probabilities=log_C[order], scores_KC=scored.scores_KC[:, order])
 
 
 def fit_weights(scores: Sequence[Scored], golds: Sequence[Sequence[int]]) -> NDArray[np.float64]:
-    """For questions with the scores of each and its right topics, where there are `LEAST`. Those whose right topics
-    nobody puts forward teach nothing."""
+    """Fit the weights to questions with known topics. A question is usable if its candidates include a correct and a
+    wrong topic; if fewer than `LEAST` are, return the prior."""
     rows = []
     for scored, gold in zip(scores, golds, strict=True):
         right = np.isin(scored.topics, list(gold))
@@ -88,7 +88,7 @@ def fit_weights(scores: Sequence[Scored], golds: Sequence[Sequence[int]]) -> NDA
 
 
 def _fit(scores_NKC: Tensor, there_NC: Tensor, right_NC: Tensor) -> NDArray[np.float64]:
-    """Weights are multiples of the prior, 0 or more: a part that misleads counts nothing."""
+    """Return nonnegative multiples of the prior, so that a misleading part gets a weight of 0."""
     prior_K = torch.from_numpy(PRIOR).float()
     times_K = torch.ones(len(PARTS), requires_grad=True)
     optimizer = torch.optim.LBFGS([times_K], max_iter=100, line_search_fn="strong_wolfe")

@@ -1,4 +1,4 @@
-"""The report of a desk: what it knows, how good it is on unseen questions, what it confuses, what lacks an answer."""
+"""Report of a desk: knowledge, accuracy on held-out questions, thresholds, confused topics, missing answers."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -13,25 +13,27 @@ from segue.report.charts import Point, Series, chart
 from segue.report.pages import Block, Bullets, Heading, Paragraph, Picture, Table
 
 MOST_ROWS = 25
+"""Maximum number of rows in a table."""
 TITLE = "Evaluation of the desk"
 SHOWN = 120
+"""Maximum number of characters shown of a text."""
 NO_ANSWERS = "No topic has an answer: a person answers every question."
 LOOKS = {
     "questions": "words shared with the known questions of a topic",
     "answers": "words shared with its answer",
     "linear": "words that are typical of it (logistic regression)",
-    "near": "vectors of its known questions: the nearest",
-    "meaning": "vector of its answer",
-    "dense": "vectors that are typical of it (logistic regression)",
+    "near": "embeddings of its known questions: the nearest",
+    "meaning": "embedding of its answer",
+    "dense": "embeddings that are typical of it (logistic regression)",
     "network": "a model that was fine-tuned to tell topics apart",
     "pairs": "a model that was fine-tuned to read a question beside what is known",
 }
-"""What each part goes by."""
+"""Description of each part."""
 
 
 def summary(knowledge: Knowledge, measured: Measured, fitted: Fitted) -> dict[str, Any]:
-    """The numbers that are kept with the model. Shares of answers are of questions inside what the desk knows; a desk
-    without a single answer answers none, though it knows how sure it is of its topics."""
+    """Return the figures stored with the model. Shares of answers refer to in-scope questions. A desk without answers
+    answers nothing, although it has confidences for its topics."""
     lacking = sum(topic.answer is None for topic in knowledge.topics)
     counts = measured.outcomes.at(NEVER if lacking == len(knowledge.topics) else fitted.threshold)
     found = measured.outside_found
@@ -60,7 +62,7 @@ def summary(knowledge: Knowledge, measured: Measured, fitted: Fitted) -> dict[st
 
 
 def counted(counts: Counts) -> dict[str, Any]:
-    """The counts in the form that is stored and sent."""
+    """Return counts as stored in models and sent over HTTP."""
     return {
         "inside": counts.inside,
         "answered": counts.answered,
@@ -73,23 +75,23 @@ def counted(counts: Counts) -> dict[str, Any]:
 
 
 def said_of(counts: Mapping[str, Any]) -> str:
-    """In words: shares with what they are of, and what the share of wrong answers may be.
+    """Describe counts in words, with the upper confidence bound of the share of wrong answers.
 
     >>> said_of({"inside": 180, "answered": 147, "wrong": 0, "wrong_up_to": 0.0248})
-    '81.7% of the questions inside are answered (147 of 180), wrongly 0 of 147 (up to 2.5%)'
+    '81.7% of the questions in scope are answered (147 of 180); none of these answers is wrong (0 of 147, up to 2.5%)'
     """
     answered, wrong = counts["answered"], counts["wrong"]
     if not answered:
-        return f"none of the {_count(counts['inside'], 'question')} inside is answered"
-    share = f"{wrong / answered:.1%} of these, {wrong:,} of {answered:,}" if wrong else f"0 of {answered:,}"
+        return f"none of the {_count(counts['inside'], 'question')} in scope is answered"
+    share = f"{wrong / answered:.1%} of these answers are wrong" if wrong else "none of these answers is wrong"
     return (
-        f"{answered / counts['inside']:.1%} of the questions inside are answered ({answered:,} of "
-        f"{counts['inside']:,}), wrongly {share} (up to {counts['wrong_up_to']:.1%})"
+        f"{answered / counts['inside']:.1%} of the questions in scope are answered ({answered:,} of "
+        f"{counts['inside']:,}); {share} ({wrong:,} of {answered:,}, up to {counts['wrong_up_to']:.1%})"
     )
 
 
 def outside_said(counts: Mapping[str, Any]) -> str:
-    """What comes of questions outside; empty without any."""
+    """Describe the answers to out-of-scope questions; empty if there are none."""
     if not counts["outside"]:
         return ""
     return (
@@ -99,19 +101,19 @@ def outside_said(counts: Mapping[str, Any]) -> str:
 
 
 def found_said(found: Sequence[int]) -> str:
-    """How many of the questions outside are recognised."""
+    """Describe how many out-of-scope questions are recognised."""
     return f"Of out-of-scope questions, {found[0] / found[1]:.1%} were recognised ({found[0]:,} of {found[1]:,})."
 
 
 def share_said(share: float) -> str:
-    """What an answer to a question outside counts."""
+    """Describe how answers to out-of-scope questions count."""
     if not share:
-        return "The error is that of questions inside: answers to out-of-scope questions are not part of it."
+        return "The error counts questions in scope only, not answers to out-of-scope questions."
     return f"{share:.1%} of all questions are expected to be out of scope; an answer to one of them counts as wrong."
 
 
 def report(knowledge: Knowledge, measured: Measured, fitted: Fitted, about: Mapping[str, Any]) -> list[Block]:
-    """All of it, as blocks for markdown and HTML."""
+    """Return the report as blocks for Markdown and HTML."""
     return [
         *_knows(knowledge, about),
         *_quality(measured, fitted),
@@ -137,7 +139,7 @@ def _knows(knowledge: Knowledge, about: Mapping[str, Any]) -> list[Block]:
     lines = [
         f"{_count(len(knowledge.topics), 'topic')} with {_count(len(knowledge.asked), 'different question')}; "
         f"{outside:,} of them {'is' if outside == 1 else 'are'} out of scope.",
-        f"Vectors: {models}.",
+        f"Embedding models: {models}.",
         *(f"Read from {one}." for one in knowledge.columns),
         *_left_out(knowledge),
         *knowledge.notes,
@@ -168,10 +170,10 @@ def _quality(measured: Measured, fitted: Fitted) -> list[Block]:
     rows.append(("all combined", "", f"{measured.top1:.1%}", ""))
     inside = sum(bool(one.topics) for one in measured.held)
     weighed = (
-        f"With fewer than {LEAST} questions the parts are not weighed: these weights are the usual ones. Each question "
-        "was held out alone, so that its topic lacked one of few, and a part can look worse than it is."
+        f"With fewer than {LEAST} questions, the weights are not fitted: these are the defaults. Each question was "
+        "held out on its own, which leaves its topic with even fewer, so a part can look worse than it is."
         if inside < LEAST and not measured.shortened
-        else "Weights are on the scale of each part, and cannot be compared with each other."
+        else "Weights depend on the scale of each part, and cannot be compared with each other."
     )
     return [
         Heading(text="Accuracy on held-out questions"),
@@ -191,7 +193,7 @@ def _threshold(knowledge: Knowledge, measured: Measured, fitted: Fitted) -> list
     now, crossed = counted(counts), counted(measured.crosswise)
     blocks: list[Block] = [Heading(text="When it answers")]
     if all(topic.answer is None for topic in knowledge.topics):
-        blocks.append(Paragraph(text=f"{NO_ANSWERS} What follows is how it would be if every topic had one."))
+        blocks.append(Paragraph(text=f"{NO_ANSWERS} The figures below assume that every topic had one."))
     if counts.answered:
         said = (
             f"With an accepted error rate of {measured.error:.1%} and a threshold of {fitted.threshold:.4f}, "
@@ -204,36 +206,36 @@ def _threshold(knowledge: Knowledge, measured: Measured, fitted: Fitted) -> list
         )
     blocks.append(Paragraph(text=f"{said} {share_said(measured.outside_share)}"))
     lines = [
-        f"Confidences were fitted without the questions that they judge; the threshold was chosen on all of them. With "
-        f"thresholds that were chosen without the questions that they judge, too, {said_of(crossed)}.",
+        "Each confidence was fitted without the question it judges, but the threshold was chosen on all questions. If "
+        f"each threshold is also chosen without the questions it judges, {said_of(crossed)}.",
         f"The confidence is off by {measured.calibration:.1%} on average (expected calibration error, on "
         f"{_count(len(measured.held), 'question')} that it was not fitted to).",
     ]
     if counts.never:
         lines.append(
-            f"{counts.never:,} of the {_count(counts.inside, 'question')} inside are answered at no accepted error: "
-            "they are taken for out of scope, which may be one of twenty, or their topic has no answer."
+            f"{counts.never:,} of the {_count(counts.inside, 'question')} in scope are never answered, whatever error "
+            "is accepted: they look out of scope, as up to one in twenty may, or their topic has no answer."
         )
     if measured.outside_found is not None:
         lines.append(f"{found_said(measured.outside_found)} {outside_said(now)}.")
         lines.append(
-            "Questions count as out of scope that are known to be, and those of topics that were hidden for a while: "
-            "these are near to the desk's own, and harder to recognise than most."
+            "Out-of-scope questions are those marked as such, and those of topics that were hidden for a while: the "
+            "latter resemble the desk's own, and are harder to recognise than most."
         )
     points = [Point(x=100 * one.answered, y=100 * one.error) for one in measured.curve]
     picture = chart(
-        [Series(name="held back", points=points)], title="Error rate against coverage", x_label="answered, %",
+        [Series(name="held out", points=points)], title="Error rate against coverage", x_label="answered, %",
         y_label="wrong, %",
     )  # fmt: skip
     blocks.append(Bullets(texts=lines))
     blocks += [Picture(svg=picture)] if picture else []
-    header = ("of questions inside, answered", "wrong among them", "threshold", "")
+    header = ("answered, of those in scope", "wrong among them", "threshold", "")
     blocks.append(Table(header=header, rows=_rows(measured, fitted), numbers=frozenset({0, 1, 2})))
     return blocks
 
 
 def _rows(measured: Measured, fitted: Fitted) -> list[tuple[str, str, str, str]]:
-    """Points of the curve, the last one and the one in use among them; those that look alike are shown once."""
+    """Return rows for points of the curve, including the last one and the one in use, without apparent duplicates."""
     values = [one.threshold for one in measured.curve]
     shown = {f"{value:.3f}": value for value in [*values[::4], *values[-1:]]}
     kept = sorted({*shown.values(), *([fitted.threshold] if fitted.threshold <= 1 else [])}, reverse=True)
@@ -280,7 +282,9 @@ def _missing(knowledge: Knowledge, measured: Measured, fitted: Fitted) -> list[B
     rows = [(_short(one.question), f"{one.confidence:.2f}", knowledge.topics[one.topics[0]].name) for one in low]
     blocks.append(Heading(text="Questions it was least sure of"))
     if rows:
-        text = "Held-out questions below the threshold; 0 where one was taken for out of scope, or has no answer."
+        text = (
+            "Held-out questions below the threshold; confidence 0: it looked out of scope, or its topic has no answer."
+        )
         blocks.append(Paragraph(text=text))
         blocks.append(Table(header=("question", "confidence", "topic"), rows=rows[:MOST_ROWS], numbers=frozenset({1})))
         blocks += _more(len(rows), "questions")

@@ -1,8 +1,8 @@
-"""Which questions are held back, and what the parts learn from meanwhile.
+"""Rounds of cross-validation: held-out questions, and parts fitted to the others.
 
-Questions are held back in turn (whole dialogues together). Where there are few, each is held back alone. Where most
-topics have a single question there is nothing to hold back; then these questions are asked with a third of their words
-left out, which the report says.
+Questions are held out in folds, whole dialogues together. If there are few, each dialogue is held out on its own. If
+most topics have a single question, nothing can be held out; questions are then asked with a third of their words left
+out, and the report says so.
 """
 
 import math
@@ -16,23 +16,24 @@ from segue.apps.desk.parts import Parts, Vectors, fit_parts
 from segue.text.unicode import is_chinese
 
 FOLDS = 5
+"""Number of folds."""
 MANY = 600
-"""Held-back questions that are enough to measure: no more folds are asked than it takes."""
+"""Number of held-out questions that suffice for the evaluation; further folds are skipped."""
 ENOUGH = 50
-"""Held-back questions with which a fifth can be held back at a time; with fewer it is one at a time,"""
+"""Minimum number of usable questions for folds; with fewer, dialogues are held out one at a time."""
 LEAST = 8
-"""down to so many, and half of all questions; with fewer, shortened ones are asked."""
+"""Minimum number of usable questions, which must also be half of all, to hold any out; otherwise they are shortened."""
 MOST_ASKED = 3000
-"""Questions that are asked in a round."""
+"""Maximum number of questions asked in a round."""
 
 Ask = tuple[str, tuple[int, ...], int | None]
-"""A question, its topics, and its number, if it has one."""
+"""A question, its topics, and its index in the knowledge; None if it was shortened."""
 
 
 def rounds_of(
     knowledge: Knowledge, vectors: Vectors | None, *, seed: int, told: Callable[[str], object]
 ) -> Iterator[tuple[Parts, list[Ask], list[int]]]:
-    """Parts that learned from some questions, the others, and the numbers of the first."""
+    """Yield for each round the fitted parts, the held-out questions, and the indices of the training questions."""
     counts = Counter(topic for one in knowledge.asked for topic in one.topics)
     groups = list(dict.fromkeys(one.group for one in knowledge.asked))
     order = np.random.default_rng(seed).permutation(len(groups))
@@ -49,7 +50,7 @@ def rounds_of(
     for number in numbers:
         folds[fold_of[knowledge.asked[number].group]].append(number)
     if usable < ENOUGH and (usable < LEAST or 2 * usable < sum(bool(one.topics) for one in knowledge.asked)):
-        told("learning, to be asked with shortened questions")
+        told("training, to be tested on shortened questions")
         everything = range(len(knowledge.asked))
         draw = np.random.default_rng(seed)
         outside: list[Ask] = [(one.text, (), number) for number, one in enumerate(knowledge.asked) if not one.topics]
@@ -57,7 +58,7 @@ def rounds_of(
         yield fit_parts(knowledge, everything, vectors), short[:MOST_ASKED] + outside, []
         return
     for place, fold in enumerate(folds[: math.ceil(many * min(1.0, MANY / usable))], start=1):
-        told(f"round {place}: learning without {len(fold):,} questions, and asking them")
+        told(f"round {place}: training without {len(fold):,} questions, and testing on them")
         away = set(fold)
         rest = [number for number in range(len(knowledge.asked)) if number not in away]
         if fold:
@@ -66,7 +67,7 @@ def rounds_of(
 
 
 def _shorter(text: str, draw: np.random.Generator) -> str:
-    """With a third of its words left out, or of its characters in a script without spaces."""
+    """Leave out a random third of the words, or of the characters in Chinese."""
     chinese = is_chinese(text)
     words = list(text) if chinese else text.split()
     kept = sorted(draw.permutation(len(words))[: max(1, len(words) - len(words) // 3)].tolist())

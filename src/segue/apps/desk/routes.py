@@ -1,4 +1,4 @@
-"""The routes of a desk. Visitors' need a conversation's id, which nobody can guess; the others a key with a role."""
+"""HTTP routes of a desk. Those of visitors need the id of a conversation, which is secret; others need a key."""
 
 import asyncio
 import re
@@ -27,59 +27,64 @@ from segue.serve.sse import PING, EventStream, event
 router = APIRouter(route_class=LimitedRoute, responses=ERRORS)
 _ID = re.compile(r"[\w.@:+-]{1,128}")
 LARGEST = 2**63 - 1
-"""Number that the database can hold."""
-SHOWN_TO_VISITORS = ("kind", "topic", "source", "confidence", "suggestions", "sources", "reason")
+"""Largest integer that the database can store."""
+SHOWN_TO_VISITORS = ("kind", "topic", "confidence", "suggestions", "reason")
+"""Fields of `about` that visitors see, apart from sources."""
 
 
 class NewConversation(Strict):
-    """A conversation to be opened."""
+    """Request to open a conversation."""
 
     person: Annotated[str | None, Field(max_length=128)] = None
-    """Your own id of the visitor. Default: one that is made."""
+    """Your own id of the visitor; it is not authenticated. Default: a new random id."""
     language: Language = "en"
-    """Language of what the desk itself says."""
+    """Language of the desk's own texts."""
 
 
 class VisitorMessage(Strict):
-    """A message of a visitor."""
+    """Message of a visitor."""
 
     text: Annotated[str, Field(min_length=1)]
     id: Annotated[str, Field(min_length=8, max_length=64)]
-    """An id of your own for this message: sent again, it is not written again."""
+    """Your own id for this message, with which it can be sent again without being stored twice."""
     topic: Annotated[str | None, Field(max_length=200)] = None
-    """The suggestion that the visitor took."""
+    """Topic of the suggestion that the visitor took. Default: none."""
 
 
 class Feedback(Strict):
-    """What a visitor thinks of an answer."""
+    """Rating of an answer."""
 
     message: Annotated[int, Field(ge=1, le=LARGEST)]
     good: bool
 
 
 class AgentMessage(Strict):
-    """A message of an agent."""
+    """Message of an agent."""
 
     text: Annotated[str, Field(min_length=1)]
+    id: Annotated[str | None, Field(min_length=8, max_length=64)] = None
+    """Your own id for this message, with which it can be sent again without being stored twice. Default: none."""
 
 
 class Review(Strict):
-    """What becomes of a proposal."""
+    """Decision on a proposal."""
 
     accepted: bool
+    outside: bool = False
+    """Whether the question alone is accepted, as one that the desk must not answer."""
     question: Annotated[str | None, Field(min_length=1, max_length=4000)] = None
     answer: Annotated[str | None, Field(min_length=1, max_length=20_000)] = None
     topic: Annotated[str | None, Field(min_length=1, max_length=200)] = None
 
 
 class AcceptedError(Strict):
-    """The share of wrong answers that is accepted."""
+    """Accepted share of wrong answers."""
 
     error: Annotated[float, Field(gt=0, lt=1, allow_inf_nan=False)]
 
 
 def service_of(request: Request) -> DeskService:
-    """The desk behind a request."""
+    """Return the desk that serves a request."""
     found: Any = request.app.state.service
     assert isinstance(found, DeskService)
     return found
@@ -90,7 +95,7 @@ def service_of(request: Request) -> DeskService:
 
 @router.post("/v1/conversations", status_code=201, tags=["visitor"], dependencies=[needs("visitor")])
 async def open_conversation(body: NewConversation, request: Request) -> Response:
-    """Opens a conversation."""
+    """Open a conversation."""
     person = body.person or f"visitor-{secrets.token_hex(8)}"
     if not _ID.fullmatch(person):
         raise ApiError(
@@ -105,14 +110,14 @@ async def open_conversation(body: NewConversation, request: Request) -> Response
 
 @router.get("/v1/conversations/{id}", tags=["visitor"], dependencies=[needs("visitor")])
 async def read_conversation(id: str, request: Request) -> Response:
-    """The conversation with all its messages."""
+    """Return a conversation with all its messages."""
     found, said = await _read(service_of(request), id, after=0)
     return answer(_for_visitor(found, said))
 
 
 @router.post("/v1/conversations/{id}/messages", tags=["visitor"], dependencies=[needs("visitor")])
 async def say(id: str, body: VisitorMessage, request: Request) -> Response:
-    """Says something; the answer has the message and the reply of the desk, if it leads the conversation."""
+    """Send a message; return it with the reply of the desk, if it leads the conversation."""
     service = service_of(request)
     text = _clean(body.text, service.settings.max_message)
     said = await service.visitor_says(id, text, client=body.id, chosen=body.topic)
@@ -122,7 +127,7 @@ async def say(id: str, body: VisitorMessage, request: Request) -> Response:
 
 @router.get("/v1/conversations/{id}/events", tags=["visitor"], dependencies=[needs("visitor")])
 async def listen(id: str, request: Request, after: Annotated[int, Query(ge=0, le=LARGEST)] = 0) -> Response:
-    """Messages after a number, as they come, in server-sent events."""
+    """Stream messages after a number as server-sent events."""
     service = service_of(request)
     await service.conversation(id)
     state = {"after": after, "state": ""}
@@ -140,14 +145,20 @@ async def listen(id: str, request: Request, after: Annotated[int, Query(ge=0, le
 
 @router.post("/v1/conversations/{id}/feedback", tags=["visitor"], dependencies=[needs("visitor")])
 async def give_feedback(id: str, body: Feedback, request: Request) -> Response:
-    """Says whether an answer was right."""
+    """Rate an answer of the desk or of an agent."""
     service = service_of(request)
     await service.conversation(id)
     done = await service.write(
         lambda connection: store.give_feedback(connection, id, body.message, good=body.good), AGENTS
     )
     if not done:
-        raise ApiError(404, f"message must be an answer in this conversation; got {body.message}.", code="not_found")
+        raise ApiError(
+            404,
+            f"message must be an answer in this conversation, by the desk or an agent; got {body.message}, "
+            "which is none (hand-overs, suggestions and questions cannot be rated). Choose an answer.",
+            code="not_an_answer",
+            param="message",
+        )
     return answer({"message": body.message, "good": body.good})
 
 
@@ -162,7 +173,7 @@ async def list_conversations(
     limit: Annotated[int, Query(ge=1, le=200)] = 50,
     before: Annotated[float, Query(gt=0, allow_inf_nan=False)] = 1e12,
 ) -> Response:
-    """Conversations, the latest first; of a state, with some words in them, before a time."""
+    """List conversations, latest first, optionally in a state, containing a text, or before a time."""
     found = await service_of(request).database.run(
         lambda connection: store.listed(
             connection, state=state, search=search.replace("\0", "").strip(), limit=limit, before=before
@@ -173,10 +184,25 @@ async def list_conversations(
 
 @router.get("/v1/agent/conversations/{id}", tags=["agent"], dependencies=[needs("agent")])
 async def read_record(id: str, request: Request) -> Response:
-    """All of a conversation: why it was handed over, what was said, what the desk would have answered."""
+    """Return a conversation with the reason for the hand-over, its messages, and the candidates of the desk."""
     found, said = await _read(service_of(request), id, after=0)
     record = await service_of(request).database.run(lambda connection: store.record(connection, id))
     return answer({**found, "messages": said, "candidates": record["candidates"]})
+
+
+@router.post("/v1/agent/conversations/{id}/messages", tags=["agent"])
+@router.put("/v1/agent/conversations/{id}/messages", tags=["agent"])
+async def reply_as_agent(
+    id: str,
+    body: AgentMessage,
+    request: Request,
+    caller: Caller = needs("agent"),  # noqa: B008
+) -> Response:
+    """Send a message as an agent, and take the conversation over. With an `id`, the request can be repeated."""
+    service = service_of(request)
+    text = _clean(body.text, service.settings.max_reply)
+    await service.agent_does(id, caller.name, "say", text, client=body.id)
+    return await read_record(id, request)
 
 
 @router.post("/v1/agent/conversations/{id}/{action}", tags=["agent"])
@@ -186,28 +212,14 @@ async def act(
     request: Request,
     caller: Caller = needs("agent"),  # noqa: B008
 ) -> Response:
-    """Takes a conversation over, lets the desk go on, or resolves it."""
+    """Take a conversation over, hand it back to the desk, or resolve it."""
     await service_of(request).agent_does(id, caller.name, action)
-    return await read_record(id, request)
-
-
-@router.put("/v1/agent/conversations/{id}/messages", tags=["agent"])
-async def reply_as_agent(
-    id: str,
-    body: AgentMessage,
-    request: Request,
-    caller: Caller = needs("agent"),  # noqa: B008
-) -> Response:
-    """Answers as a person; the visitor sees it at once."""
-    service = service_of(request)
-    text = _clean(body.text, service.settings.max_reply)
-    await service.agent_does(id, caller.name, "say", text)
     return await read_record(id, request)
 
 
 @router.get("/v1/agent/events", tags=["agent"], dependencies=[needs("agent")])
 async def listen_to_all(request: Request) -> Response:
-    """An event whenever something changed in any conversation: how many are in each state."""
+    """Stream the number of conversations in each state, whenever any conversation changes."""
     service = service_of(request)
 
     async def look() -> Any:
@@ -222,10 +234,10 @@ async def listen_to_all(request: Request) -> Response:
 @router.get("/v1/agent/reviews", tags=["agent"], dependencies=[needs("agent")])
 async def list_reviews(
     request: Request,
-    state: Literal["open", "accepted", "rejected"] = "open",
+    state: Literal["open", "accepted", "outside", "rejected"] = "open",
     limit: Annotated[int, Query(ge=1, le=200)] = 50,
 ) -> Response:
-    """Agents' answers that the desk could learn from."""
+    """List answers of agents from which the desk could learn."""
     found = await service_of(request).database.run(
         lambda connection: reviews.proposals(connection, state=state, limit=limit)
     )
@@ -239,7 +251,15 @@ async def review(
     request: Request,
     caller: Caller = needs("agent"),  # noqa: B008
 ) -> Response:
-    """Accepts a proposal, with changes if there are any, or rejects it."""
+    """Accept a proposal, with changes if any, or only its question as out of scope, or reject it."""
+    if body.outside and (not body.accepted or body.answer is not None or body.topic is not None):
+        raise ApiError(
+            400,
+            "outside must come with accepted true, and without answer and topic; got another combination. Leave out "
+            "answer and topic, or outside.",
+            code="invalid_value",
+            param="outside",
+        )
     done = await service_of(request).write(
         lambda connection: reviews.decide(
             connection,
@@ -249,16 +269,17 @@ async def review(
             question=body.question,
             answer=body.answer,
             topic=body.topic,
+            outside=body.outside,
         )
     )
     if not done:
         raise ApiError(404, f"message must be a proposal; got {message}.", code="not_found")
-    return answer({"message": message, "accepted": body.accepted})
+    return answer({"message": message, "accepted": body.accepted, "outside": body.outside})
 
 
 @router.get("/v1/agent/statistics", tags=["agent"], dependencies=[needs("agent")])
 async def read_statistics(request: Request, days: Annotated[float, Query(gt=0, le=3650)] = 30) -> Response:
-    """Share answered, share correct by feedback, time, topics, and what lacks an answer."""
+    """Return the share answered, the share rated helpful, response time, topics, and unanswered questions."""
     service = service_of(request)
     found = await service.database.run(lambda connection: reviews.statistics(connection, days=days))
     return answer({**found, "streams": service.streams, "decision": service.decision()})
@@ -269,20 +290,20 @@ async def read_statistics(request: Request, days: Annotated[float, Query(gt=0, l
 
 @router.put("/v1/operator/error", tags=["operator"], dependencies=[needs("operator")])
 async def set_error(body: AcceptedError, request: Request) -> Response:
-    """Sets the share of wrong answers that is accepted; the threshold follows from what was held back."""
+    """Set the accepted share of wrong answers; the threshold follows from the held-out questions."""
     return answer(await service_of(request).set_error(body.error))
 
 
 @router.get("/v1/operator/people/{person}", tags=["operator"], dependencies=[needs("operator")])
 async def read_person(person: str, request: Request) -> Response:
-    """All that is kept of a person."""
+    """Return everything stored about a person."""
     return answer(await service_of(request).database.run(lambda connection: store.of_person(connection, person)))
 
 
 @router.delete("/v1/operator/people/{person}", tags=["operator"], dependencies=[needs("operator")])
 async def forget_person(person: str, request: Request) -> Response:
-    """Deletes it, but for accepted questions in models, which never change: these are named, with the command that
-    takes them out."""
+    """Delete everything stored about a person. Models trained on the person's accepted questions are not changed, but
+    named, with the command that removes them."""
     service = service_of(request)
     kept = await service.database.run(lambda connection: store.of_person(connection, person))
     ids = [one["id"] for one in kept["conversations"]]
@@ -302,17 +323,24 @@ async def _read(service: DeskService, id: str, *, after: int) -> tuple[dict[str,
 
 
 def _for_visitor(found: dict[str, Any], said: list[dict[str, Any]]) -> dict[str, Any]:
-    """Without what is for agents: other candidates, what the desk remembers."""
+    """Return a conversation without what is for agents: other candidates, files, what the desk remembers."""
     return {
         "id": found["id"],
         "person": found["person"],
         "state": found["state"],
         "agent": found["agent"],
-        "messages": [
-            {**one, "about": {name: one["about"][name] for name in SHOWN_TO_VISITORS if name in one["about"]}}
-            for one in said
-        ],
+        "messages": [{**one, "about": _shown_about(one["about"])} for one in said],
     }
+
+
+def _shown_about(about: dict[str, Any]) -> dict[str, Any]:
+    """Return what visitors see of `about`. Its `source` is the name of a file, and stays private; theirs is `cited`."""
+    found = {name: about[name] for name in SHOWN_TO_VISITORS if name in about}
+    if "cited" in about:
+        found["source"] = about["cited"]
+    if "sources" in about:
+        found["sources"] = [{"topic": one["topic"], "source": one.get("cited")} for one in about["sources"]]
+    return found
 
 
 def _clean(text: str, limit: int) -> str:
@@ -330,7 +358,7 @@ def _clean(text: str, limit: int) -> str:
 
 
 def _stream(request: Request, subject: str, look: Callable[[], Awaitable[Any]]) -> Response:
-    """What `look` finds at first and whenever there may be something new; None is not sent."""
+    """Stream the results of `look`, called at first and whenever there may be something new; None is not sent."""
     service = service_of(request)
     address = address_of(request)
     waiting = service.listen(subject, address)

@@ -1,4 +1,4 @@
-"""A desk on a port."""
+"""Serving a desk on a port."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -25,7 +25,7 @@ def run_desk(
     started: Callable[[str], None],
     check: bool,
 ) -> None:
-    """Runs until a signal comes, as `run_application` does."""
+    """Serve a desk until a signal arrives, as `run_application` does."""
     if webhook is not None:
         check_webhook(*webhook)
     run_application(

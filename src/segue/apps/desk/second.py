@@ -1,7 +1,7 @@
-"""What is tried on top of the parts, where there are enough questions: a network that tells the topics apart, or, where
-there are many topics with few questions each, a model that reads a question together with what the parts put first.
+"""Scores of fine-tuned models on top of the other parts: a classifier of topics, or a cross-encoder.
 
-In: scores of the parts for questions that were held back. Out: the same with one more row, and what was chosen.
+In: questions and their scores by the other parts. Out: the scores with one more row filled in; and training examples
+for the cross-encoder. `learn` decides which model is tried and used.
 """
 
 from collections.abc import Callable, Sequence
@@ -23,11 +23,12 @@ Floats64 = NDArray[np.float64]
 
 @dataclass(frozen=True, kw_only=True)
 class Trainers:
-    """What fine-tunes models, as far as it is wanted."""
+    """Functions that fine-tune models; None for models that are not wanted."""
 
     network: Callable[[Sequence[str], Sequence[tuple[int, ...]]], Network] | None = None
-    """From questions with their topics."""
+    """Fine-tune a classifier on questions with their topics."""
     pairs: Callable[[Sequence[Choice]], PairReader] | None = None
+    """Fine-tune a cross-encoder on training examples."""
 
 
 def scores_of(
@@ -39,7 +40,7 @@ def scores_of(
     pairs: PairReader | None,
     base_K: Floats64,
 ) -> list[Scored]:
-    """All parts, for each question that is asked."""
+    """Return the scores of all parts for each question."""
     vectors: Sequence[Floats | None] = [None] * len(questions)
     if encoder is not None and questions:
         vectors_NE = encoder.vectors(questions)
@@ -53,7 +54,7 @@ def scores_of(
 
 
 def with_network(scores: Sequence[Scored], network: Network, questions: Sequence[str]) -> list[Scored]:
-    """With what a network says."""
+    """Add the log-probabilities of a classifier."""
     found = []
     for one, network_T in zip(scores, network.scores(questions), strict=True):
         scores_KC = one.scores_KC.copy()
@@ -65,7 +66,7 @@ def with_network(scores: Sequence[Scored], network: Network, questions: Sequence
 def with_pairs(
     scores: Sequence[Scored], pairs: PairReader, parts: Parts, questions: Sequence[str], base_K: Floats64
 ) -> list[Scored]:
-    """With what a reader of pairs says of the first few topics; the others are no better than the worst of these."""
+    """Add the scores of a cross-encoder for the first topics; the others get the lowest of these scores."""
     firsts = [rank(one, base_K).topics[:READ] for one in scores]
     texts = [
         [text or "" for text in parts.nearest(question, first.tolist())]
@@ -92,7 +93,7 @@ def choices_of(
     *,
     seed: int,
 ) -> list[Choice]:
-    """Questions with an entry that answers them, and the entries that the parts put before or right behind it."""
+    """Return training examples for a cross-encoder: questions with correct entries, and wrong ones ranked highest."""
     drawn = np.random.default_rng(seed).permutation([row for row in rows if knowledge.asked[row].topics]).tolist()
     found: list[Choice] = []
     for row in drawn:

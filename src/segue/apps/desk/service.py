@@ -1,8 +1,8 @@
-"""A desk that runs: the model in a thread, the conversations in the database, and those who wait for messages.
+"""The running desk: a model in a worker thread, conversations in the database, and streams of waiting clients.
 
-The database has the truth. A message is written together with its reply, what they change and the webhooks that tell
-of them, in one transaction; streams are woken afterwards and read from the database what is new, so that nobody
-who comes back after a crash has lost a message or gets one twice.
+The database is authoritative. A message, its reply, their effects and the webhook events that report them are one
+transaction; streams are then woken and read what is new from the database, so that a client that reconnects after a
+crash neither misses a message nor gets one twice.
 """
 
 import asyncio
@@ -35,11 +35,11 @@ from segue.serve.errors import ApiError, busy, not_ready, shown
 T = TypeVar("T")
 log = logging.getLogger("segue.apps")
 AGENTS = "*"
-"""What agents' pages listen to."""
+"""Subject of the streams of agents."""
 
 
 class DeskService:
-    """One desk."""
+    """A running desk."""
 
     def __init__(self, folder: Path, settings: DeskSettings, *, webhook: tuple[str, str] | None = None) -> None:
         self.folder, self.settings, self.ready = folder, settings, False
@@ -49,17 +49,17 @@ class DeskService:
         self.about = read_about(folder / MODELS / self.model_name)
         self._writer = open_writer(settings.generate, most_tokens=settings.max_generated) if settings.generate else None
         self.waiting = 0
-        """Questions that are being answered."""
+        """Number of questions queued or being answered."""
         self._webhook = webhook
         self._webhooks: Outbox | None = None
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="segue-desk")
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._listening: dict[str, set[asyncio.Event]] = {}
         self._addresses: Counter[str] = Counter()
-        """Streams of visitors, by their address."""
+        """Numbers of visitor streams by address."""
 
     async def start(self) -> None:
-        """Opens the database, and goes on with webhooks that were not taken."""
+        """Open the database, follow the model in use, and resume undelivered webhooks."""
         await asyncio.to_thread(self.database.open)
         error = await self.database.run(_accepted_error)
         if error is not None:
@@ -73,7 +73,7 @@ class DeskService:
         self.ready = True
 
     async def stop(self) -> None:
-        """All that was answered is on disk."""
+        """Stop streams, webhooks and the worker thread, and close the database."""
         self.ready = False
         self.wake(*list(self._listening))
         self._watching.cancel()
@@ -84,7 +84,7 @@ class DeskService:
         await self.database.close_later()
 
     def abandon(self) -> None:
-        """Ends the streams."""
+        """End all streams."""
         self.ready = False
         self.wake(*list(self._listening))
 
@@ -97,32 +97,32 @@ class DeskService:
     # ---------------------------------------------------------------------------------------------------- conversations
 
     async def open(self, *, person: str, language: str) -> dict[str, Any]:
-        """A new conversation of a person."""
+        """Open a conversation; idle ones of the person are closed if needed."""
 
         def work(connection: Connection) -> dict[str, Any]:
             (count,) = connection.execute("SELECT count(*) FROM conversations").fetchone()
             if count >= self.settings.max_conversations:
-                raise _full("conversations", self.settings.max_conversations)
+                raise _full("conversations", self.settings.max_conversations, "Ask its operator to allow more.")
             spare = self.settings.max_open - store.open_of(connection, person) - 1
             if spare < 0 and store.close_idle(connection, person, -spare, idle=self.settings.idle) < -spare:
-                raise _full("open conversations of a person", self.settings.max_open)
+                raise _full("open conversations of a person", self.settings.max_open, "Go on with one of them.")
             return store.open_conversation(connection, person=person, language=language)
 
         return await self.write(work, AGENTS)
 
     async def conversation(self, id: str) -> dict[str, Any]:
-        """What is known of one; 404 where there is none."""
+        """Return a conversation; raise an ApiError (404) if it does not exist."""
         return await self.database.run(lambda connection: _existing(connection, id))
 
     async def visitor_says(self, id: str, text: str, *, client: str, chosen: str | None) -> list[dict[str, Any]]:
-        """A message of a visitor, and the reply, if the desk leads the conversation. The same message again gives what
-        it gave the first time."""
+        """Store a visitor's message, with the reply if the desk leads the conversation, and return both. A message that
+        was sent before returns what it returned the first time."""
         if not self.ready:
             raise not_ready()
         async with self._locks.setdefault(id, asyncio.Lock()):
             found, before, sent = await self.database.run(lambda connection: self._look(connection, id, client))
             if sent is not None:
-                return _same(sent, text)
+                return _same(sent, text, author="visitor")
             said = [Said(author="visitor", text=text, client=client)]
             changes: dict[str, Any] = {}
             if found["state"] == "resolved":
@@ -137,12 +137,12 @@ class DeskService:
     def _look(
         self, connection: Connection, id: str, client: str
     ) -> tuple[dict[str, Any], list[str], list[dict[str, Any]] | None]:
-        """What has to be known to reply."""
+        """Return the conversation, the visitor's last messages, and what was sent before under this id."""
         found = _existing(connection, id)
         sent = store.sent_before(connection, id, client)
         (count,) = connection.execute("SELECT count(*) FROM messages WHERE conversation = ?", (id,)).fetchone()
         if sent is None and count >= self.settings.max_messages:
-            raise _full("messages of a conversation", self.settings.max_messages)
+            raise _full("messages of a conversation", self.settings.max_messages, "Open a new one.")
         rows = connection.execute(
             "SELECT text FROM messages WHERE conversation = ? AND author = 'visitor' ORDER BY number DESC LIMIT 3",
             (id,),
@@ -163,19 +163,25 @@ class DeskService:
 
     # --------------------------------------------------------------------------------------------------------- agents
 
-    async def agent_does(self, id: str, agent: str, action: str, text: str | None = None) -> list[dict[str, Any]]:
-        """Takes a conversation over, answers, lets the desk go on, or resolves it."""
+    async def agent_does(
+        self, id: str, agent: str, action: str, text: str | None = None, *, client: str | None = None
+    ) -> list[dict[str, Any]]:
+        """Take a conversation over, answer, let the desk go on, or resolve it. An answer sent again with the same
+        `client` id changes nothing, and neither does an action whose state is already reached."""
 
         def work(connection: Connection) -> list[dict[str, Any]]:
             found = _existing(connection, id)
+            sent = None if client is None else store.sent_before(connection, id, client)
+            if sent is not None:
+                return _same(sent[:1], text, author="agent")
             if action == "take" or (action == "say" and found["state"] != "agent"):
                 store.change(connection, id, {"state": "agent", "agent": agent})
             if action == "say":
                 assert text is not None
-                said = store.say(connection, id, [Said(author="agent", name=agent, text=text)])
+                said = store.say(connection, id, [Said(author="agent", name=agent, text=text, client=client)])
                 reviews.propose(connection, id, said[-1]["number"])
                 return said
-            if action == "release":
+            if action == "release" and found["state"] != "desk":
                 resumed = Said(author="desk", text=phrase(found["language"], "resumed"), about={"kind": "resumed"})
                 changes = {"state": "desk", "agent": None, "reason": None, "failures": 0}
                 return store.say(connection, id, [resumed], changes=changes)
@@ -188,7 +194,7 @@ class DeskService:
     # ------------------------------------------------------------------------------------------------------- operators
 
     async def set_error(self, error: float) -> dict[str, Any]:
-        """Another error that is accepted, from now on."""
+        """Set the accepted error, and return the resulting decision."""
         await self.write(
             lambda connection: connection.execute(
                 "INSERT INTO settings (name, value) VALUES ('error', ?) ON CONFLICT (name) DO UPDATE SET "
@@ -205,8 +211,8 @@ class DeskService:
         self.about["summary"]["accepted_error"] = error
 
     def decision(self) -> dict[str, Any]:
-        """When the desk answers: the error that is accepted, the threshold, what both mean for the questions that were
-        held back, and the curve."""
+        """Return the accepted error, the threshold, their effect on the held-out questions, and the curve of error
+        against coverage."""
         threshold = self.model.fitted.threshold
         summary = self.about["summary"]
         answers = summary["without_answer"] < summary["topics"]
@@ -224,7 +230,7 @@ class DeskService:
     # --------------------------------------------------------------------------------------------------------- waiting
 
     async def write(self, work: Callable[[Connection], T], *subjects: str) -> T:
-        """Does something in one transaction, then wakes those who listen."""
+        """Run `work` in one transaction, then wake the streams of some subjects and the webhooks."""
         found = await self.database.run(work)
         self.wake(*subjects)
         if self._webhooks is not None:
@@ -232,19 +238,19 @@ class DeskService:
         return found
 
     def wake(self, *subjects: str) -> None:
-        """There is something new about a conversation, or for agents."""
+        """Wake the streams of some subjects: ids of conversations, or `AGENTS`."""
         for subject in subjects:
             for event in self._listening.get(subject, ()):
                 event.set()
 
     @property
     def streams(self) -> int:
-        """Pages that wait for messages."""
+        """Number of open streams."""
         return sum(map(len, self._listening.values()))
 
     def listen(self, subject: str, address: str) -> asyncio.Event:
-        """An event that is set when there is something new; to be given back with `unlisten`. Visitors and agents have
-        limits of their own, so that neither can shut the others out."""
+        """Return an event that is set whenever there is something new; release it with `unlisten`. Visitors and agents
+        have separate limits, so that neither can crowd out the other."""
         agents = len(self._listening.get(AGENTS, ()))
         if subject == AGENTS:
             full = agents >= self.settings.max_agent_streams
@@ -262,7 +268,7 @@ class DeskService:
         return event
 
     def unlisten(self, subject: str, address: str, event: asyncio.Event) -> None:
-        """Ends it."""
+        """Release an event of `listen`."""
         waiting = self._listening.get(subject, set())
         waiting.discard(event)
         if not waiting:
@@ -289,12 +295,12 @@ def _existing(connection: Connection, id: str) -> dict[str, Any]:
     return found
 
 
-def _same(sent: list[dict[str, Any]], text: str) -> list[dict[str, Any]]:
-    """What was sent before under an id, if it was the same."""
-    if sent[0]["text"] != text:
+def _same(sent: list[dict[str, Any]], text: str | None, *, author: str) -> list[dict[str, Any]]:
+    """Return what was sent before under an id; raise an ApiError if it was another message."""
+    if sent[0]["text"] != text or sent[0]["author"] != author:
         raise ApiError(
             409,
-            "id must be another one for each message; got one that was sent with another text. Choose a new one.",
+            "id must be different for each message; got one that another message has already. Choose a new id.",
             code="id_taken",
             param="id",
         )
@@ -302,7 +308,7 @@ def _same(sent: list[dict[str, Any]], text: str) -> list[dict[str, Any]]:
 
 
 def _accepted_error(connection: Connection) -> float | None:
-    """What an operator has set; None where that is nothing, or no share."""
+    """Return the accepted error that an operator set; None if there is none, or it is invalid."""
     row = connection.execute("SELECT value FROM settings WHERE name = 'error'").fetchone()
     if row is None:
         return None
@@ -318,5 +324,5 @@ def _accepted_error(connection: Connection) -> float | None:
     return None
 
 
-def _full(what: str, limit: int) -> ApiError:
-    return ApiError(429, f"there must be at most {limit:,} {what}; got more. Resolve some first.", code="too_many")
+def _full(what: str, limit: int, remedy: str) -> ApiError:
+    return ApiError(429, f"there must be at most {limit:,} {what}; got one more. {remedy}", code="too_many")

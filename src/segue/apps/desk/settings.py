@@ -1,15 +1,20 @@
-"""Limits and timeouts of a desk, set with `segue desk run DESK --set max_message=500`."""
+"""Settings of a running desk, changed with `segue desk run DESK --set max_message=500`."""
 
 from typing import Annotated
 
 from pydantic import Field
 
+from segue.apps.desk.decide import ANGER_EN, ANGER_ZH
 from segue.config import Section
 from segue.serve.settings import Bytes, Count, Seconds
 
+Text = Annotated[str, Field(min_length=1, max_length=2000)]
+Cue = Annotated[str, Field(max_length=80, pattern=r"[^\s*]")]
+Cues = Annotated[tuple[Cue, ...], Field(strict=False, max_length=500)]
+
 
 class DeskSettings(Section):
-    """Limits on requests of visitors and agents, and rules for handing over to a person."""
+    """Limits on requests, rules for handing over to a person, and replies to small talk."""
 
     # ------------------------------------------------------------------------------------------------------- requests
     max_body: Bytes = 100_000
@@ -25,7 +30,7 @@ class DeskSettings(Section):
     idle: Seconds = 3600.0
     """Seconds without a message after which a conversation may be closed to make room for a new one of its person."""
     max_conversations: Count = 1_000_000
-    """Maximum number of conversations of the desk; the oldest resolved ones may be deleted."""
+    """Maximum number of conversations of the desk; further ones are refused with 429."""
     max_streams: Count = 2000
     """Maximum number of visitor pages waiting for messages."""
     max_streams_of_address: Count = 50
@@ -60,8 +65,28 @@ class DeskSettings(Section):
     """Number of consecutive unanswered questions after which a person takes over."""
     suggest: bool = True
     """Whether to ask "did you mean" before a person takes over."""
+    anger_en: Cues = ANGER_EN
+    """Cues of anger in English, after which a person takes over: words, where * stands for the rest of a word."""
+    anger_zh: Cues = ANGER_ZH
+    """Cues of anger in Chinese: runs of characters."""
+    anger_shouting: bool = True
+    """Whether a message in capital letters with "!!" counts as angry."""
     generate: str = ""
     """Folder or name of a language model, or of one fine-tuned for `generate`, to write a reply along with "did you
     mean". The reply is marked as machine-written and shown with its sources. Default: none."""
     max_generated: Count = 60
     """Maximum number of tokens in a generated reply; no other question is answered while it is written."""
+
+    # ------------------------------------------------------------------------------------------------------ small talk
+    greeting_en: Text = "Hello! How can I help you?"
+    """Reply to a greeting, in English."""
+    greeting_zh: Text = "您好！请问有什么可以帮您？"
+    """Reply to a greeting, in Chinese."""
+    thanks_en: Text = "Glad to help. Is there anything else I can do for you?"
+    """Reply to thanks, in English."""
+    thanks_zh: Text = "很高兴能帮到您。请问还有其他问题吗？"
+    """Reply to thanks, in Chinese."""
+    goodbye_en: Text = "Goodbye, and have a nice day!"
+    """Reply to a goodbye, in English."""
+    goodbye_zh: Text = "再见，祝您生活愉快！"
+    """Reply to a goodbye, in Chinese."""

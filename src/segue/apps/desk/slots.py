@@ -1,8 +1,8 @@
-"""Slots: places in an answer that a conversation fills, `Your order {order} is on its way.`
+"""Slots: placeholders in an answer that are filled in a conversation, as in `Your order {order} is on its way.`
 
-In: an answer with slots, questions with slots (`Where is my order {order}?`) and what a visitor wrote. Out: the values
-that were found, and the slots that are still open; the desk asks for those. Strangers write what is read here, so
-nothing is tried at every place with every length: the words around a slot are found, then one value beside them.
+In: an answer with slots, known questions with slots (`Where is my order {order}?`) and a visitor's message. Out: the
+values found, and the slots that are still open, for which the desk asks. Messages come from strangers, so not every
+position and length is tried: the words around a slot are searched, then one value beside them.
 """
 
 import re
@@ -13,9 +13,9 @@ from segue.text.unicode import is_unspaced
 
 SLOT = re.compile(r"\{(\w{1,40})\}")
 LONGEST = 200
-"""Characters of a value."""
+"""Maximum number of characters of a value."""
 MOST_WORDS, MOST_WIDE = 5, 12
-"""Words of a value without a digit, and characters of a script without spaces."""
+"""Maximum number of words of a value without a digit, and of characters in a script without spaces."""
 _NONE = re.compile(
     r"\b(?:(?:do|does|did|can|could|have|has|am|is|are|was)(?: not|n['’]?t)|cannot|no idea|not (?:sure|any|at hand)"
     r"|never mind|dunno|idk|forg[eo]t|forgotten|lost it|no longer|unknown|nothing|none|neither|n/a)\b"
@@ -25,14 +25,14 @@ _NONE = re.compile(
     r"|^\W*(?:不是?|没|无|是的?|好的?|嗯+|哦+|你好|您好|在吗|谢谢|请问|对|行)\W*$",
     re.IGNORECASE,
 )
-"""A reply that tells no value."""
+"""Messages without a value."""
 _QUESTION = re.compile(
     r"^\W*(?:what|where|when|why|who|whose|whom|which|how)\b"
     r"|^\W*(?:is|are|do|does|did|can|could|will|would|should|may|have|has)\b[^?？]*[?？]\W*$"
     r"|什么|怎么|怎样|为何|为什么|哪[里儿个些]|谁|多少|几时|多久|[吗呢么][?？。！\s]*$",
     re.IGNORECASE,
 )
-"""A reply that asks something."""
+"""Messages that are questions."""
 _MARKS = "?!.,:;？！。，：；"
 _GAP = re.compile(r"[\s:#：]*")
 _ASCII = re.compile(rf"[!-+\--:<->@-~]{{1,{LONGEST}}}")
@@ -42,15 +42,15 @@ _ENDS = re.compile(r"[\s,?!;，。？！；…]+")
 
 @dataclass(frozen=True, kw_only=True)
 class Slots:
-    """The slots of an answer."""
+    """Slots of an answer: values found, and names of those still open."""
 
     values: Mapping[str, str]
     missing: tuple[str, ...]
 
 
 def slots_in(answer: str, templates: Sequence[str], question: str) -> Slots:
-    """The slots of an answer, filled where the question fits a template. A word of the templates is no value: in "where
-    is order now" nobody tells a number."""
+    """Fill the slots of an answer from a question that fits a template. Words of the templates are not values: "where
+    is order now" has no order number."""
     names = tuple(dict.fromkeys(SLOT.findall(answer)))
     values: dict[str, str] = {}
     words = {word for template in templates for part in SLOT.split(template)[::2] for word in _words(part)}
@@ -62,13 +62,13 @@ def slots_in(answer: str, templates: Sequence[str], question: str) -> Slots:
 
 
 def filled(answer: str, values: Mapping[str, str]) -> str:
-    """The answer with the values that are known; the others stay as they are."""
+    """Return the answer with known values filled in; other slots stay as they are."""
     return SLOT.sub(lambda found: values.get(found[1], found[0])[:LONGEST], answer)
 
 
 def told_value(message: str, slot: str = "") -> str | None:
-    """The value in a reply to a question for a slot: what has a digit, or all of a reply of a few words. None where the
-    reply asks something, says that there is no value, or only repeats the name of the slot.
+    """Return the value in a reply to the question for a slot: the part with a digit, or all of a short reply. None if
+    the reply is a question, says that there is no value, or only repeats the name of the slot.
 
     >>> told_value("it is 12345, thanks"), told_value("单号是 A-17。"), told_value("Ann Smith")
     ('12345', 'A-17', 'Ann Smith')
@@ -95,7 +95,7 @@ def _words(text: str) -> list[str]:
 
 
 def _fitted(template: str, question: str) -> dict[str, str]:
-    """Values where a question has the words around a slot: those right before it, or right after it."""
+    """Return values found beside the words of a template that stand right before or after a slot."""
     found = {}
     parts = SLOT.split(template)
     for place in range(1, len(parts), 2):
@@ -111,7 +111,7 @@ def _fitted(template: str, question: str) -> dict[str, str]:
 
 
 def _between(before: Sequence[str], after: Sequence[str], question: str) -> str | None:
-    """The value between some words; None where the question does not have them."""
+    """Return the value between some words; None if the question does not contain them."""
     end = _pattern(after)
     if not before:
         return next((value for found in end.finditer(question) if (value := _ahead(question, found.start()))), None)
@@ -133,14 +133,13 @@ def _between(before: Sequence[str], after: Sequence[str], question: str) -> str 
 
 
 def _ahead(question: str, end: int) -> str:
-    """The run of characters of a value that ends at a place."""
+    """Return the value that ends at a position."""
     text = question[max(0, end - LONGEST) : end].rstrip()
     return _ENDS.split(text)[-1].lstrip(":#：")
 
 
 def _pattern(words: Sequence[str]) -> re.Pattern[str]:
-    """Words as they stand in a question: in any case, with anything but words between them, not in the middle of other
-    letters."""
+    """Compile a pattern for consecutive words, in any case, with non-word characters between them, and whole."""
     inner = r"\W{1,20}".join(map(re.escape, words))
     first = r"(?<![A-Za-z0-9_])" if words and re.match(r"[A-Za-z0-9_]", words[0]) else ""
     last = r"(?![A-Za-z_])" if words and re.search(r"[A-Za-z0-9_]$", words[-1]) else ""

@@ -1,8 +1,8 @@
-"""Conversations in the database: every function is work for one transaction (`segue.apps.database`).
+"""Conversations in the database. Every function is to be called within a transaction (`segue.apps.database`).
 
 A conversation is in one of four states: `desk` (the model answers), `waiting` (for an agent), `agent` (an agent
-answers), `resolved`. A message of a visitor carries an id of the sender's own: sent again, it is not written again.
-What happens is told to webhooks in the same transaction.
+answers), `resolved`. A message may have an id chosen by its sender, with which it is stored only once. Webhook events
+are stored in the same transaction as what they report.
 """
 
 import json
@@ -18,8 +18,10 @@ from segue.apps.folder import Application
 
 State = Literal["desk", "waiting", "agent", "resolved"]
 Author = Literal["visitor", "desk", "agent"]
+RATED = ("answer", "generated")
+"""Kinds of the desk's messages that visitors may rate."""
 WORDS = Search(name="words", table="messages", key="number", column="text")
-"""Finds conversations by what was said."""
+"""Full-text search of messages."""
 STEPS: tuple[Step, ...] = (
     (
         """
@@ -54,7 +56,7 @@ DESK = Application(name="desk", what="a desk", steps=STEPS)
 
 @dataclass(frozen=True, kw_only=True)
 class Said:
-    """A message to be written."""
+    """A message to be stored."""
 
     author: Author
     text: str
@@ -64,7 +66,7 @@ class Said:
 
 
 def open_conversation(connection: Connection, *, person: str, language: str) -> dict[str, Any]:
-    """A new one."""
+    """Open a conversation and return it."""
     id, now = secrets.token_urlsafe(18), time.time()
     connection.execute(
         "INSERT INTO conversations (id, person, language, created, updated, state) VALUES (?, ?, ?, ?, ?, 'desk')",
@@ -77,7 +79,7 @@ def open_conversation(connection: Connection, *, person: str, language: str) -> 
 
 
 def conversation(connection: Connection, id: str) -> dict[str, Any] | None:
-    """What is known of one."""
+    """Return a conversation without its messages; None if it does not exist."""
     names = ("id", "person", "language", "created", "updated", "state", "agent", "reason", "failures", "memory")
     row = connection.execute(f"SELECT {', '.join(names)} FROM conversations WHERE id = ?", (id,)).fetchone()
     if row is None:
@@ -88,7 +90,7 @@ def conversation(connection: Connection, id: str) -> dict[str, Any] | None:
 
 
 def messages(connection: Connection, id: str, *, after: int = 0) -> list[dict[str, Any]]:
-    """All that was said after a message."""
+    """Return the messages of a conversation after a message number."""
     rows = connection.execute(
         "SELECT number, author, name, text, messages.created, client, about, good FROM messages "
         "LEFT JOIN feedback ON message = number WHERE conversation = ? AND number > ? ORDER BY number",
@@ -103,7 +105,7 @@ def messages(connection: Connection, id: str, *, after: int = 0) -> list[dict[st
 
 
 def sent_before(connection: Connection, id: str, client: str) -> list[dict[str, Any]] | None:
-    """A message with this id of its sender, and what the desk answered; None if it was never sent."""
+    """Return the message with this id of its sender, and the reply of the desk, if any; None if it was never sent."""
     row = connection.execute(
         "SELECT number FROM messages WHERE conversation = ? AND client = ?", (id, client)
     ).fetchone()
@@ -116,7 +118,7 @@ def sent_before(connection: Connection, id: str, client: str) -> list[dict[str, 
 def say(
     connection: Connection, id: str, said: Iterable[Said], *, changes: Mapping[str, Any] | None = None
 ) -> list[dict[str, Any]]:
-    """Writes messages and what they change of the conversation, and tells webhooks."""
+    """Store messages, changes of the conversation, and webhook events; return the messages."""
     now = time.time()
     numbers = []
     for one in said:
@@ -145,7 +147,7 @@ def say(
 
 
 def change(connection: Connection, id: str, changes: Mapping[str, Any]) -> None:
-    """Changes what is known of a conversation; a new state is told to webhooks."""
+    """Change fields of a conversation; hand-overs and resolutions become webhook events."""
     before = conversation(connection, id)
     assert before is not None
     values = {
@@ -165,7 +167,7 @@ def change(connection: Connection, id: str, changes: Mapping[str, Any]) -> None:
 
 
 def record(connection: Connection, id: str) -> dict[str, Any]:
-    """What an agent gets who takes over: why, what was said, and what the desk would have answered."""
+    """Return the record for an agent who takes over: reason, candidates of the desk, and transcript."""
     found = conversation(connection, id)
     assert found is not None
     said = messages(connection, id)
@@ -179,7 +181,7 @@ def record(connection: Connection, id: str) -> dict[str, Any]:
 def listed(
     connection: Connection, *, state: str | None, search: str, limit: int, before: float
 ) -> list[dict[str, Any]]:
-    """Conversations, the latest first; of a state, or with some words in them."""
+    """Return conversations updated before a time, latest first, optionally in a state or containing a text."""
     where, values = ["updated < ?"], [before]  # type: tuple[list[str], list[Any]]
     if state is not None:
         where.append("state = ?")
@@ -203,7 +205,7 @@ def listed(
 
 
 def open_of(connection: Connection, person: str) -> int:
-    """How many conversations of a person are not resolved."""
+    """Return the number of open conversations of a person."""
     (count,) = connection.execute(
         "SELECT count(*) FROM conversations WHERE person = ? AND state != 'resolved'", (person,)
     ).fetchone()
@@ -211,8 +213,8 @@ def open_of(connection: Connection, person: str) -> int:
 
 
 def close_idle(connection: Connection, person: str, count: int, *, idle: float) -> int:
-    """Resolves conversations of a person in which nothing was said for some seconds, and for which no agent is needed,
-    the longest silent first; gives their number. Whoever writes into one opens it again."""
+    """Resolve up to `count` conversations of a person that are led by the desk and have been idle for some seconds,
+    longest idle first; return their number. A new message reopens them."""
     rows = connection.execute(
         "SELECT id FROM conversations WHERE person = ? AND state = 'desk' AND updated < ? ORDER BY updated LIMIT ?",
         (person, time.time() - idle, count),
@@ -223,11 +225,13 @@ def close_idle(connection: Connection, person: str, count: int, *, idle: float) 
 
 
 def give_feedback(connection: Connection, id: str, message: int, *, good: bool) -> bool:
-    """Whether there is such an answer of the desk, or of an agent."""
+    """Store whether an answer helped; return False if the message is no answer of the desk or of an agent: a hand-over,
+    a question for a value, suggestions."""
     row = connection.execute(
-        "SELECT 1 FROM messages WHERE number = ? AND conversation = ? AND author != 'visitor'", (message, id)
+        f"SELECT author, {connection.field('about', 'kind')} FROM messages WHERE number = ? AND conversation = ?",
+        (message, id),
     ).fetchone()
-    if row is None:
+    if row is None or (row[0] != "agent" and row[1] not in RATED):
         return False
     connection.execute(
         "INSERT INTO feedback (message, good, created) VALUES (?, ?, ?) ON CONFLICT (message) DO UPDATE SET "
@@ -241,15 +245,15 @@ def give_feedback(connection: Connection, id: str, message: int, *, good: bool) 
 
 
 def of_person(connection: Connection, person: str) -> dict[str, Any]:
-    """All that is kept of a person."""
+    """Return everything stored about a person."""
     rows = connection.execute("SELECT id FROM conversations WHERE person = ? ORDER BY created", (person,)).fetchall()
     kept = [{**(conversation(connection, id) or {}), "messages": messages(connection, id)} for (id,) in rows]
     return {"person": person, "conversations": kept}
 
 
 def forget(connection: Connection, person: str) -> int:
-    """Deletes it, with what was to be told of it, and what was to be learned from it; gives the number of
-    conversations. `Database.clean` takes the rest out of the index and the log."""
+    """Delete everything stored about a person, with webhook events and reviews; return the number of conversations.
+    `Database.clean` then removes the remains from the search index and the log."""
     rows = connection.execute("SELECT id FROM conversations WHERE person = ?", (person,)).fetchall()
     for (id,) in rows:
         connection.execute("DELETE FROM outbox WHERE subject = ?", (id,))

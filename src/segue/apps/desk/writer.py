@@ -1,11 +1,11 @@
-"""A reply in a model's own words, from the answers that the desk found: only where the operator names a model for it.
+"""Generated replies, based on the answers of the candidate topics; only if the operator names a model.
 
-In: a question, and the answers of the likeliest topics. Out: a text, or None where the model writes nothing. The model
-reads the answers, a line each, then the question in a line of its own, and writes the line that comes next. It is a
-fine-tuned model of the task `generate`, whose source had that form, or a language model, which goes on with it.
+In: a question, and the answers of the most likely topics. Out: a text, or None if the model generates nothing. The
+prompt is the answers, one per line, then the question on a line of its own; the model generates the next line. It is a
+model fine-tuned on the task `generate` with sources of this form, or a language model.
 
-Nothing here knows whether what is written is true. So it is never an answer of the desk: it is marked, it carries its
-sources, and it stands only where the desk was not sure and would have asked "did you mean".
+Nothing here verifies what is generated. It is therefore never an answer of the desk: it is marked, it names its
+sources, and it is used only where the desk would ask "did you mean" because its confidence is too low.
 """
 
 from collections.abc import Callable, Sequence
@@ -21,16 +21,16 @@ from segue.infer.sampling import SamplingSettings
 from segue.infer.text_model import load_text_model
 
 LONGEST_SOURCE = 600
-"""Characters of an answer that the model reads."""
+"""Maximum number of characters read of an answer."""
 LONGEST = 1000
-"""Characters of what it writes that are shown."""
+"""Maximum number of characters of a generated reply."""
 
 Writer = Callable[[str, Sequence[str]], str | None]
-"""From a question and answers to a text."""
+"""Function from a question and answers to a reply, or None."""
 
 
 def open_writer(model: str, *, most_tokens: int) -> Writer:
-    """A writer with the model of a folder, or of a name."""
+    """Return a writer that uses a model, given by folder or name."""
     folder = model_folder(find(model))
     if (folder / TASK).is_file():
         return _of_task(folder)

@@ -1,5 +1,5 @@
 // Conversations: those that wait for a person first; what was said, what the desk would have answered; an answer, live.
-import { get, post, send } from "./api.js";
+import { get, post } from "./api.js";
 import { bar, button, count, el, percent, put } from "./dom.js";
 import { clock, failed, follow } from "./frame.js";
 
@@ -8,6 +8,7 @@ const STATES = ["waiting", "agent", "desk", "resolved", ""];
 export function inboxPanel() {
   let chosen = null;
   let streaming = null;
+  let unsent = null;
   let state = "waiting";
   const filters = el("div", { class: "row" }, ...STATES.map((name) =>
     button(`state.${name || "all"}`, () => ((state = name), refresh()), { "data-state": name, class: "quiet" })));
@@ -82,17 +83,19 @@ export function inboxPanel() {
 
   function candidate(one) {
     return el("div", { class: "candidate" }, bar(one.topic, one.probability, percent(one.probability)),
+      one.source ? el("p", { class: "hint file", t: "inbox.file", v: { source: one.source } }) : null,
       one.answer ? el("p", { class: "hint", text: one.answer.slice(0, 300) }) : null,
       one.answer && !one.missing?.length ? button("inbox.use", () => ((field.value = one.answer), field.focus())) : null);
   }
 
   function message(one) {
-    const { kind, topic, confidence, reason } = one.about;
+    const { kind, topic, confidence, reason, source } = one.about;
     return el("li", { class: `message ${one.author}`, "data-number": one.number }, el("div", { class: "bubble", dir: "auto", text: one.text }),
       el("div", { class: "under" }, el("span", { text: clock(one.created) }), one.name ? el("span", { text: one.name }) : null,
         one.author === "desk" && kind ? el("span", { class: "badge", t: `kind.${kind}` }) : null,
         reason ? el("span", { t: `reason.${reason}` }) : null,
         topic ? el("span", { text: topic }) : null, confidence !== undefined ? el("span", { text: percent(confidence) }) : null,
+        kind === "answer" && source ? el("span", { class: "file", t: "inbox.file", v: { source } }) : null,
         one.good === null ? null : el("span", { t: one.good ? "visitor.good" : "visitor.bad" })));
   }
 
@@ -112,8 +115,11 @@ export function inboxPanel() {
     const text = field.value;
     if (!text.trim() || !chosen || answer.disabled) return;
     answer.disabled = true;
+    // The same text again, after a request that failed, has the same id: the server then writes it once.
+    if (unsent?.text !== text || unsent.to !== chosen) unsent = { to: chosen, text, id: crypto.randomUUID?.() ?? `${Date.now()}-${Math.random()}` };
     try {
-      show(await (await send("PUT", `/v1/agent/conversations/${encodeURIComponent(chosen)}/messages`, { text })).json());
+      show(await post(`/v1/agent/conversations/${encodeURIComponent(chosen)}/messages`, { text, id: unsent.id }));
+      unsent = null;
       field.value = "";
     } catch (problem) {
       failed(problem);

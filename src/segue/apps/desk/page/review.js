@@ -22,18 +22,24 @@ export function reviewPanel() {
     const answer = el("textarea", { rows: 3 });
     const topic = el("input", { maxlength: 200, placeholder: "review.topic.hint" });
     [question.value, answer.value, topic.value] = [one.question, one.answer, one.topic ?? ""];
-    const decide = async (accepted) => {
+    const pick = el("select", { class: "pick" }, el("option", { value: "", t: "review.pick.choose" }), ...one.asked.map((text) => el("option", { value: text, text })));
+    pick.value = one.asked.includes(one.question) ? one.question : "";
+    pick.addEventListener("change", () => pick.value && (question.value = pick.value));
+    const given = (input) => input.value.trim() || null;
+    const decide = async (body) => {
       try {
-        const more = accepted ? { question: question.value.trim() || null, answer: answer.value.trim() || null, topic: topic.value.trim() || null } : {};
-        await send("PUT", `/v1/agent/reviews/${one.message}`, { accepted, ...more });
+        await send("PUT", `/v1/agent/reviews/${one.message}`, body);
         await load();
       } catch (problem) {
         failed(problem);
       }
     };
-    return el("section", { class: "card review", "data-message": one.message }, field("review.question", question), field("review.answer", answer),
-      field("review.topic", topic), el("div", { class: "row" }, button("review.accept", () => decide(true), { class: "main" }),
-        button("review.reject", () => decide(false))));
+    return el("section", { class: "card review", "data-message": one.message }, one.asked.length > 1 ? field("review.pick", pick) : null,
+      field("review.question", question), field("review.answer", answer),
+      field("review.topic", topic), el("div", { class: "row" }, 
+        button("review.accept", () => decide({ accepted: true, question: given(question), answer: given(answer), topic: given(topic) }), { class: "main" }),
+        button("review.outside", () => decide({ accepted: true, outside: true, question: given(question) }), { class: "outside" }),
+        button("review.reject", () => decide({ accepted: false }))));
   }
 
   return { name: "review", root, show: load };
