@@ -4,8 +4,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 import segue
 from segue.apps.monitor.store import MONITOR
 from segue.apps.recommend.store import RECOMMEND
@@ -21,7 +19,6 @@ def table(path: Path, rows: list[dict[str, Any]]) -> Path:
 
 
 def test_a_monitor_is_learned_with_a_database_reads_and_moves(postgres: Postgres, tmp_path: Path) -> None:
-    pytest.importorskip("river", reason="river is not installed: pip install 'segue[monitor]'")
     url, monitor = postgres.new(), tmp_path / "monitor"
     listed = table(tmp_path / "companies.jsonl", list(entities()))
     rows, texts = table(tmp_path / "rows.jsonl", labelled()), table(tmp_path / "texts.jsonl", stream(days=5))
