@@ -1,6 +1,7 @@
 """The routes of alarms: listed, looked at, acknowledged, commented on."""
 
-from typing import Annotated, Any, Literal
+import asyncio
+from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import Response
@@ -8,9 +9,9 @@ from pydantic import Field
 
 from segue.apps.keys import Caller
 from segue.apps.monitor import queries
-from segue.apps.monitor.describe import alarm_reason
 from segue.apps.monitor.groups import grouped
 from segue.apps.monitor.routes import Name, Number, missing, service_of
+from segue.apps.monitor.views import told
 from segue.apps.web import Strict, needs
 from segue.serve.answers import ERRORS, answer
 from segue.serve.errors import ApiError, too_large
@@ -47,12 +48,7 @@ async def read_alarm(number: Number, request: Request) -> Response:
     found = await service_of(request).database.run(lambda connection: queries.one_alarm(connection, number))
     if found is None:
         raise missing("an alarm", number)
-    return answer({**told(found), "groups": grouped(found["texts"])})
-
-
-def told(one: dict[str, Any]) -> dict[str, Any]:
-    """With its reason in words."""
-    return {**one, "reason": alarm_reason(one["entity"], one["topic"], one["kind"], one["figures"])}
+    return answer({**told(found), "groups": await asyncio.to_thread(grouped, found["texts"])})
 
 
 @router.post("/v1/alarms/{number}/acknowledge", tags=["alarms"])

@@ -5,6 +5,7 @@ permutation p-value. It says what was, not what will be: none of it is advice.
 """
 
 import itertools
+import math
 from collections.abc import Mapping
 from datetime import UTC
 from pathlib import Path
@@ -47,10 +48,17 @@ def read_prices(path: Path) -> dict[str, Closes]:
             close = float(row[names["close"] or ""])
         except (TypeError, ValueError):
             continue  # a day without a price
+        if not math.isfinite(close):
+            continue
         if time is None:
             raise DataError(f"{path}, row {number}, must have a date; got {str(row[names['date'] or ''])[:40]!r}.")
         found.setdefault(str(row[names["symbol"] or ""]).strip().removeprefix("$"), {})[int(time // DAY)] = close
     return found
+
+
+def closes_between(closes: Closes, *, start: float, end: float) -> Closes:
+    """Return the prices of a period and of the week before it, from which its first return is computed."""
+    return {day: close for day, close in closes.items() if start - 7 * DAY <= day * DAY < end}
 
 
 def beside(means: Mapping[int, float], closes: Closes, *, seed: int = 0) -> dict[str, Any]:

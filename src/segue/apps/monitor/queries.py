@@ -91,6 +91,17 @@ def within(
     return [{by: name, **figures(*sums), "before": figures(*before.get(name, NOTHING))} for name, *sums in rows]
 
 
+def totals(connection: Connection, *, entity: str, topic: str, start: float, end: float) -> dict[str, Any]:
+    """Return the figures of a subject between two times, by whole days, and of the period of the same length before."""
+    first, last = _whole_days(start, end)
+
+    def between(since: int, until: int) -> dict[str, Any]:
+        rows = _by_start(connection, "days", entity, topic, since, until).values()
+        return figures(*(map(sum, zip(*rows, strict=True)) if rows else NOTHING))
+
+    return {**between(first, last), "before": between(2 * first - last, first)}
+
+
 def topics(connection: Connection, *, start: float, end: float) -> list[dict[str, Any]]:
     """Topics of all texts between two times."""
     rows = connection.execute(

@@ -19,7 +19,7 @@ from segue.apps.monitor.export import AT_ONCE, csv_lines, exported, page_of, par
 from segue.apps.monitor.folder import models_with
 from segue.apps.monitor.labelled import SENTIMENTS
 from segue.apps.monitor.model import MOST_ENTITIES, MonitorModel, Sentiment
-from segue.apps.monitor.prices import beside
+from segue.apps.monitor.prices import beside, closes_between
 from segue.apps.monitor.service import MonitorService
 from segue.apps.monitor.sources import POSTED
 from segue.apps.monitor.texts import Rows, Text
@@ -137,8 +137,7 @@ async def timeline(
 
     found = await service.database.run(work)
     means = found.pop("means")
-    closes = service.prices.get(entity, {})
-    kept = {day: close for day, close in closes.items() if start - 7 * DAY <= day * DAY < end}
+    kept = closes_between(service.prices.get(entity, {}), start=start, end=end)
     price = await asyncio.to_thread(beside, means, kept) if kept and not topic else None
     return answer({"entity": entity, "topic": topic, **found, "price": price})
 

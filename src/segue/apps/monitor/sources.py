@@ -23,6 +23,7 @@ to = ["desk@example.com"]
 path = "prices.csv"           # date, symbol, close
 """
 
+import re
 import tomllib
 from pathlib import Path
 from typing import Annotated, Literal
@@ -31,14 +32,15 @@ from pydantic import Field
 
 from segue.apps.cells import zone_of
 from segue.apps.monitor.texts import COLUMNS, Rows
-from segue.apps.webhooks import check_webhook
+from segue.apps.webhooks import check_address
 from segue.checkpoint.files import read_small
 from segue.config import Section, settings
 from segue.errors import ConfigError
 
 LARGEST = 1 << 20
 Kind = Literal["file", "folder", "feed", "json", "stdin"]
-Name = Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[\w.-]+$")]
+LONGEST_NAME = 64
+Name = Annotated[str, Field(min_length=1, max_length=LONGEST_NAME, pattern=r"^[\w.-]+$")]
 POSTED = "post"
 """The source of texts that were sent to the route."""
 
@@ -96,6 +98,16 @@ class Listed(Section):
     prices: Prices | None = None
 
 
+def source_name(path: Path) -> str:
+    """Return the name of a file or folder as that of a source: without characters that such names lack, and no longer
+    than they are.
+
+    >>> source_name(Path("in/my texts (1).csv"))
+    'my-texts-1-.csv'
+    """
+    return re.sub(r"[^\w.-]+", "-", path.absolute().name)[-LONGEST_NAME:] or "files"
+
+
 def read_sources(path: Path) -> Listed:
     """The list of a file; its paths become whole ones, from the folder of the file on."""
     try:
@@ -135,8 +147,13 @@ def _check(one: Source, path: Path) -> None:
     where = f"{path}, source {one.name!r},"
     if one.kind in ("file", "folder") and not one.path:
         raise ConfigError(f"{where} must have a path; got none. Name the {one.kind}.")
+    if one.kind == "folder" and (not one.pattern or Path(one.pattern).is_absolute() or ".." in Path(one.pattern).parts):
+        raise ConfigError(
+            f"{where} must have a pattern of file names inside of its folder; got {one.pattern[:80]!r}. Use *.jsonl, "
+            "for example."
+        )
     if one.kind in ("feed", "json"):
-        check_webhook(one.url, "x" * 16)  # the same rule for addresses
+        check_address(one.url, what=f"{where} url")
     if unknown := sorted(set(one.columns) - set(COLUMNS)):
         raise ConfigError(f"{where} must name columns by {', '.join(COLUMNS)}; got {unknown[0]!r}. Use one of them.")
     zone_of(one.zone)
