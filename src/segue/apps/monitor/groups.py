@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from segue.apps.monitor.repeats import plain
+from segue.apps.monitor.repeats import LONGEST, plain
 from segue.apps.monitor.terms import terms_of
 
 ALIKE = 0.3
@@ -16,8 +16,9 @@ def grouped(texts: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Groups of texts, the largest first, each with the words that it has more than the others."""
     groups: list[tuple[set[str], list[Mapping[str, Any]]]] = []
     place_of: dict[int, int] = {}
+    words_in = {one["number"]: words_of(one) for one in texts}
     for one in texts:
-        words = words_of(one)
+        words = words_in[one["number"]]
         place = place_of.get(one["original"] or -1)
         if place is None:
             alike = [len(words & known) / max(1, len(words | known)) for known, _ in groups]
@@ -26,10 +27,10 @@ def grouped(texts: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
             groups.append((words, []))
         groups[place][1].append(one)
         place_of[one["number"]] = place
-    everywhere = Counter(word for one in texts for word in words_of(one))
+    everywhere = Counter(word for one in texts for word in words_in[one["number"]])
     found = []
     for _, some in sorted(groups, key=lambda group: -len(group[1])):
-        here = Counter(word for one in some for word in words_of(one))
+        here = Counter(word for one in some for word in words_in[one["number"]])
         telling = sorted(here, key=lambda word: (-here[word] * here[word] / everywhere[word], -len(word), word))
         found.append({"words": telling[:NAMES], "texts": some})
     return found
@@ -37,7 +38,7 @@ def grouped(texts: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 def words_of(text: Mapping[str, Any]) -> set[str]:
     """Words of a text that say something: four letters and more, or pairs of Chinese characters."""
-    terms = terms_of(plain(f"{text['title']} {text['text']}"))
+    terms = terms_of(plain(f"{text['title']} {text['text']}"[:LONGEST]))
     return {
         term
         for term in terms

@@ -100,12 +100,13 @@ def _table(path: Path, known: dict[str, Any], source: Source) -> _Rows:
 
 def _growing(path: Path, known: dict[str, Any], source: Source, kind: str) -> _Rows:
     offset, columns = int(known.get("offset", 0)), known.get("columns")
+    comma = known.get("comma", "\t" if kind == "tsv" else ",")
     if path.stat().st_size < offset:  # another file now
         offset, columns = 0, None
     with path.open("rb") as file:
         file.seek(offset)
         while (line := _line(file, quoted=kind == "csv", final=not source.follow)) is not None:
-            place: dict[str, Any] = {"offset": file.tell(), "columns": columns}
+            place: dict[str, Any] = {"offset": file.tell(), "columns": columns, "comma": comma}
             try:
                 text, readable = line.decode(source.encoding), True
             except UnicodeDecodeError:
@@ -126,17 +127,36 @@ def _growing(path: Path, known: dict[str, Any], source: Source, kind: str) -> _R
             elif not text.strip():
                 continue
             elif kind in ("csv", "tsv"):
-                cells = next(csv.reader([text])) if kind == "csv" else text.split("\t")
+                if columns is None and kind == "csv":
+                    comma = next((one for one in (",", "\t", ";") if one in text), comma)
+                cells, why = _cells(text, comma, quoted=kind == "csv")
                 if columns is None:
                     columns = [cell.strip() for cell in cells]
-                elif len(cells) != len(columns):
-                    yield _Bad(f"a row must have {len(columns)} cells; it has {len(cells)}", text), place
-                else:
+                elif not why and len(cells) == len(columns):
                     yield dict(zip(columns, cells, strict=True)), place
+                elif b"\n" in line[:-1]:  # a quote without its end: only the line that has it is lost
+                    first = line.index(b"\n") + 1
+                    file.seek(file.tell() - len(line) + first)
+                    text = line[:first].decode(source.encoding, "replace").rstrip("\r\n")
+                    yield _Bad("a quote must have an end; it has none", text), {**place, "offset": file.tell()}
+                else:
+                    yield _Bad(why or f"a row must have {len(columns)} cells; it has {len(cells)}", text), place
             elif kind == "txt":
                 yield {"text": text}, place
             else:
                 yield from_json(text), place
+
+
+def _cells(text: str, comma: str, *, quoted: bool) -> tuple[list[str], str]:
+    """Return the cells of a line, and why csv does not allow them, if it does not. Quotes over several lines must be
+    as csv has them: one that was never closed would take the lines up to the next one."""
+    if not quoted:
+        return text.split(comma), ""
+    csv.field_size_limit(max(csv.field_size_limit(), LONGEST_LINE))
+    try:
+        return next(csv.reader([text], delimiter=comma, strict="\n" in text)), ""
+    except csv.Error as error:
+        return [text], f"a row must be one of csv; it is not: {error}"
 
 
 def _line(file: BinaryIO, *, quoted: bool, final: bool) -> bytes | None:
@@ -158,6 +178,28 @@ def _line(file: BinaryIO, *, quoted: bool, final: bool) -> bytes | None:
         if not quoted or found.count(b'"') % 2 == 0:
             return found
     return found
+
+
+def next_line(file: BinaryIO) -> bytes | None:
+    """Return the next line of a stream, of at most one byte more than LONGEST_LINE; None at its end. The rest of a
+    longer line is skipped."""
+    found = file.readline(LONGEST_LINE + 1)
+    part = found
+    while len(found) > LONGEST_LINE and part and not part.endswith(b"\n"):
+        part = file.readline(LONGEST_LINE)
+    return found or None
+
+
+def row_of(line: bytes, encoding: str) -> Any:
+    """Return the row of a line of JSON or of text, or what is wrong with it."""
+    text = line.decode(encoding, "replace").strip()
+    if len(line) > LONGEST_LINE:
+        return _Bad(f"a line must have at most {LONGEST_LINE:,} bytes; it has more", text[:200])
+    try:
+        line.decode(encoding)
+    except UnicodeDecodeError:
+        return _Bad(f"a line must be in {encoding}; it is not. Name the encoding of the source", text)
+    return from_json(text) if text.startswith("{") else {"text": text}
 
 
 def from_json(text: str) -> Any:

@@ -28,6 +28,8 @@ from segue.errors import ConfigError
 CHINESE = "entities-zh"
 """The packaged tagger, which reads Chinese alone."""
 RULE = "rule-en"
+TAG = "tag"
+"""Task of the models."""
 LANGUAGES = ("en", "zh", "other")
 KINDS = ("ORG", "organization", "company")
 SURE = 0.6
@@ -135,6 +137,14 @@ class Tagger:
     def _model(self) -> FinetunedModel:
         return load_finetuned(self._name)
 
+    def check(self) -> None:
+        """Raise unless there is such a model, and it tags."""
+        if self._model.task != TAG:
+            raise ConfigError(
+                f"find_names must name models that tag organisations; got {self._name}, which is for the task "
+                f"{self._model.task}. Fine-tune one with segue finetune --task tag."
+            )
+
     def reads(self, language: str) -> bool:
         """Whether it is for texts of this language."""
         return self._language is None or self._language == language
@@ -166,6 +176,12 @@ class NameFinder:
                 self._rule = True
             else:
                 self._taggers.append(Tagger(name, "zh" if name == CHINESE else language or None))
+
+    def check(self) -> None:
+        """Load all taggers: raise CheckpointError or ConfigError now, and not with the first text, if one is missing or
+        is a model for another task."""
+        for tagger in self._taggers:
+            tagger.check()
 
     def find(self, texts: Iterable[tuple[str, str, bool]], entities: Entities) -> list[str]:
         """Names that the list does not have, of texts with their language and whether an entity of the list is named;

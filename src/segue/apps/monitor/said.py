@@ -10,6 +10,7 @@ learns from labels of single entities then tells "THIS sues" from "sues THIS".
 """
 
 import re
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -63,7 +64,7 @@ def around(text: str, mentions: Sequence[Mention]) -> dict[str, list[Span]]:
         return {code: [(0, len(text))] for code in codes}
     said: dict[str, list[Span]] = {code: [] for code in codes}
     for start, end in _pieces(text, 0, len(text), _SENTENCE, mentions):
-        inside = [one for one in mentions if start <= one.start < end]
+        inside = _between(mentions, start, end)
         for span, named in _owners(text, _pieces(text, start, end, _CLAUSE, inside), inside):
             for code in named:
                 said[code].append(span)
@@ -77,7 +78,7 @@ def _owners(text: str, clauses: Sequence[Span], mentions: Sequence[Mention]) -> 
     waiting: list[str] = []
     """Entities of clauses that name them and say nothing: what comes next is said of them too."""
     for first, last in clauses:
-        own = [one for one in mentions if first <= one.start < last]
+        own = _between(mentions, first, last)
         if not own:
             if waiting and not _says_nothing(text, first, last, ()):  # "Acme, which rose, ..."
                 current, waiting = waiting, []
@@ -85,8 +86,9 @@ def _owners(text: str, clauses: Sequence[Span], mentions: Sequence[Mention]) -> 
             continue
         spoke = False
         for start, end in _parted(text, first, last, own):
-            named = list(dict.fromkeys(one.entity for one in own if start <= one.start < end))
-            if not _says_nothing(text, start, end, own):
+            here = _between(own, start, end)
+            named = list(dict.fromkeys(one.entity for one in here))
+            if not _says_nothing(text, start, end, here):
                 current, waiting, spoke = list(dict.fromkeys([*waiting, *named])), [], True
                 found.append(((start, end), current))
             elif spoke and end == last:  # "lifts Acme and Globex": the clause before is of both, so its list grows
@@ -96,16 +98,26 @@ def _owners(text: str, clauses: Sequence[Span], mentions: Sequence[Mention]) -> 
                 waiting += named
                 found.append(((start, end), named))
     if waiting:  # names alone at the end of a sentence: what came before is said of them too
-        found = [(span, [*named, *waiting] if named == current else named) for span, named in found]
-    return [(span, list(dict.fromkeys(named))) for span, named in found]
+        last_ones = [*current, *dict.fromkeys(waiting)]
+        found = [(span, last_ones if named is current or named == current else named) for span, named in found]
+    once = {id(named): list(dict.fromkeys(named)) for _, named in found}
+    return [(span, once[id(named)]) for span, named in found]
+
+
+def _between(mentions: Sequence[Mention], start: int, end: int) -> Sequence[Mention]:
+    """Return the mentions, which are in order, that begin between two places."""
+    return mentions[bisect_left(mentions, start, key=_start) : bisect_left(mentions, end, key=_start)]
+
+
+def _start(one: Mention) -> int:
+    return one.start
 
 
 def _says_nothing(text: str, start: int, end: int, mentions: Sequence[Mention]) -> bool:
     """Whether there is no word beside names and what joins them."""
     left = list(text[start:end])
     for one in mentions:
-        if start <= one.start < end:
-            left[one.start - start : one.end - start] = " " * (min(one.end, end) - one.start)
+        left[one.start - start : one.end - start] = " " * (min(one.end, end) - one.start)
     return _WORD.search(_CLAUSE.sub(" ", _JOINING.sub(" ", "".join(left)))) is None
 
 
@@ -128,8 +140,8 @@ def said_of(
     """The parts of a text in these places as one; `marked` puts marks in place of names."""
     pieces: list[tuple[str, int, int]] = []
     for start, end in spans:
-        for one in mentions if marked else ():
-            if start <= one.start and one.end <= end:
+        for one in _between(mentions, start, end) if marked else ():
+            if one.end <= end:
                 pieces.append((text[start : one.start], start, one.start))
                 pieces.append((_mark(text, one, this=one.entity == entity), one.start, one.end))
                 start = one.end
@@ -148,7 +160,9 @@ def _pieces(text: str, start: int, end: int, pattern: re.Pattern[str], mentions:
     """Places between matches; each match belongs to the piece before it, and none is inside of a name."""
     found = []
     for match in pattern.finditer(text, start, end):
-        if match.end() > start and not any(one.start < match.end() and match.start() < one.end for one in mentions):
+        before = bisect_left(mentions, match.end(), key=_start)
+        inside = before > 0 and match.start() < mentions[before - 1].end  # mentions do not overlap
+        if match.end() > start and not inside:
             found.append((start, match.end()))
             start = match.end()
     if start < end:

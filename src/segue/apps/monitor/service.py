@@ -22,7 +22,7 @@ from segue.apps.folder import MODELS, read_about
 from segue.apps.monitor import store
 from segue.apps.monitor.feeds import Poller
 from segue.apps.monitor.folder import read_model
-from segue.apps.monitor.growing import bad_reason, from_json, read_more
+from segue.apps.monitor.growing import bad_reason, next_line, read_more, row_of
 from segue.apps.monitor.listing import take_names
 from segue.apps.monitor.mail import mails
 from segue.apps.monitor.prices import Closes, read_prices
@@ -45,6 +45,15 @@ CLOCK = 15.0
 """Seconds between two moves of the watermark by the clock."""
 TROUBLED = 30.0
 """Seconds before a source that cannot be read is tried again."""
+
+
+def file_state(path: Path) -> tuple[int, int] | None:
+    """Return what differs when a file has changed: when it was written, and its size; None if there is none."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size
 
 
 class MonitorService:
@@ -86,7 +95,8 @@ class MonitorService:
             await sender.start()
         self.ready = True
         models = follow_model(MONITOR, self.folder, in_use=lambda: self.model_name, take=self._use_model)
-        jobs = [models, self._clock(), *(self._follow(one) for one in self.listed.source)]
+        prices = [] if self.listed.prices is None else [self._follow_prices(Path(self.listed.prices.path))]
+        jobs = [models, self._clock(), *prices, *(self._follow(one) for one in self.listed.source)]
         self._tasks = [asyncio.create_task(job) for job in jobs]
 
     async def stop(self) -> None:
@@ -161,7 +171,7 @@ class MonitorService:
                 problem = str(error) if isinstance(error, SegueError) else f"{type(error).__name__}: {error}"
                 log.warning("source %s: %s", source.name, problem)
                 await self._problem(source, problem)
-                await asyncio.sleep(TROUBLED)
+                await asyncio.sleep(max(TROUBLED, source.every) if source.url else TROUBLED)
 
     async def _problem(self, source: Source, problem: str) -> None:
         try:
@@ -192,17 +202,18 @@ class MonitorService:
             else:
                 for start in range(0, max(1, len(found.rows)), AT_ONCE):
                     rows = found.rows[start : start + AT_ONCE]
-                    last = start + AT_ONCE >= len(found.rows)
-                    await self.take(made_batch(source.name, rows, source.rows(), place=found.place if last else None))
+                    refused, place = ((), None) if start + AT_ONCE < len(found.rows) else (found.refused, found.place)
+                    await self.take(made_batch(source.name, rows, source.rows(), refused=refused, place=place))
             await asyncio.sleep(found.wait)
 
     async def _lines(self, source: Source) -> None:
-        """Standard input: lines of JSON, or of text. There is no place to go on from: what was taken has its id."""
+        """Read standard input: lines of JSON, or of text. It cannot be read again, so a batch that could not be written
+        is written later."""
         loop = asyncio.get_running_loop()
         lines: asyncio.Queue[bytes | None] = asyncio.Queue(maxsize=10 * AT_ONCE)
 
         def pump() -> None:
-            for line in sys.stdin.buffer:
+            while (line := next_line(sys.stdin.buffer)) is not None:
                 asyncio.run_coroutine_threadsafe(lines.put(line), loop).result()
             asyncio.run_coroutine_threadsafe(lines.put(None), loop).result()
 
@@ -213,17 +224,22 @@ class MonitorService:
             while len(some) < AT_ONCE and not lines.empty():
                 some.append(lines.get_nowait())
             ended = None in some
-            rows, refused = [], []
-            for line in some:
-                text = (line or b"").decode(source.encoding, "replace").strip()
-                if not text:
-                    continue
-                row = from_json(text) if text.startswith("{") else {"text": text}
-                if (bad := bad_reason(row)) is not None:
-                    refused.append(bad)
-                else:
-                    rows.append(row)
-            await self.take(made_batch(source.name, rows, source.rows(), refused=refused))
+            found = [row_of(line, source.encoding) for line in some if line is not None and line.strip()]
+            refused = [bad for row in found if (bad := bad_reason(row)) is not None]
+            rows = [row for row in found if bad_reason(row) is None]
+            batch = made_batch(source.name, rows, source.rows(), refused=refused)
+            while not await self._taken_or_not(source, batch):
+                await asyncio.sleep(TROUBLED)
+
+    async def _taken_or_not(self, source: Source, batch: Batch) -> bool:
+        """Return True if a batch was written; otherwise note why it was not."""
+        try:
+            await self.take(batch)
+        except SegueError as error:
+            log.warning("source %s: %s", source.name, error)
+            await self._problem(source, str(error))
+            return False
+        return True
 
     # ---------------------------------------------------------------------------------------------------------- clocks
 
@@ -244,6 +260,19 @@ class MonitorService:
                         self.wake()
                 except SegueError as error:
                     log.error("the clock did not move: %s", error)
+
+    async def _follow_prices(self, path: Path) -> None:
+        """Read the prices again whenever their file has changed; one that cannot be read changes nothing."""
+        seen = file_state(path)
+        while True:
+            await asyncio.sleep(CLOCK)
+            if (now := file_state(path)) == seen:
+                continue
+            seen = now
+            try:
+                self.prices = await asyncio.to_thread(read_prices, path)
+            except (SegueError, OSError) as error:
+                log.warning("the prices stay as they were: %s", error)
 
     async def _use_model(self, name: str) -> None:
         model = await asyncio.to_thread(read_model, self.folder / MODELS / name)

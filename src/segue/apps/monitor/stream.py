@@ -6,7 +6,8 @@ what tells of them are all written or nothing is. So nothing is lost or doubled 
 The rule for late texts: `lateness` seconds behind the newest time that was seen lies the watermark. Texts are judged in
 the order of their own times when the watermark passes them; so texts that come in another order within that time are
 judged the same. What comes later still is late: it is kept and counted, but no alarm looks at it. Nothing that is
-decided hangs on a text with a later time than the watermark's.
+decided hangs on a text with a later time than the watermark's. A time that is ahead of the clock moves the watermark no
+farther than the clock, so that one source with a wrong zone does not make the texts of all others late.
 """
 
 from collections.abc import Mapping, Sequence
@@ -65,7 +66,7 @@ class Batch:
     """Reasons, and the rows."""
     place: Mapping[str, Any] | None = None
     """Where the reading of the source is after it."""
-    arrived: float = 0.0
+    arrived: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,6 +111,8 @@ class Stream:
         self._subjects: dict[tuple[str, str], Subject] = {}
         self._tried: dict[tuple[str, str], float] = {}
         self._finder = NameFinder(rules.find_names) if rules.find_names else None
+        if self._finder is not None:
+            self._finder.check()
 
     def forget(self) -> None:
         """After a transaction that failed: what is in memory may be ahead of the database."""
@@ -178,7 +181,8 @@ class Stream:
             if original is None and found is not None:
                 near.add(number, found[1])
             written.append((number, row))
-            newest = one.time if newest is None else max(newest, one.time)
+            reached = min(one.time, read.batch.arrived)
+            newest = reached if newest is None else max(newest, reached)
         store.count_texts(connection, written)
         store.count_names(connection, read.names, read.batch.arrived)
         for reason, refused in read.batch.refused:

@@ -20,9 +20,10 @@ _TOKEN = re.compile(rf"(0[0,.]*0|0)(%?)|([{_HAN}]+)|([^\W_{_HAN}]+)|([$%!?+\-])"
 _WIDE = {0xFF01 + n: 0x21 + n for n in range(94)} | {0x3000: 0x20}
 _TABLE = _WIDE | {ord(digit): "0" for digit in "123456789"} | {0xFF10 + n: "0" for n in range(10)}
 _COMPARED = re.compile(
-    r"(\d[\d,]*(?:\.\d+)?)(?P<between>[^.;\d]{0,60}\b(?:from|compared (?:to|with)|versus|vs|against)\b"
+    r"(?<!\d)(\d[\d,]{0,40}+(?:\.\d+)?)(?P<between>[^.;\d]{0,60}\b(?:from|compared (?:to|with)|versus|vs|against)\b"
     r"[^.;\d]{0,60})(\d[\d,]*(?:\.\d+)?)"
 )
+"""Two compared numbers; the first one has a largest length, or a text of digits alone would take seconds."""
 _LOSS = re.compile(r"\bloss")
 
 Located = tuple[str, int, int]
