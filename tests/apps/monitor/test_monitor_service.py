@@ -1,6 +1,7 @@
 """A monitor that runs: texts in, trends and alarms out, corrections, people, limits."""
 
 import csv
+import email.policy
 import io
 import json
 import time
@@ -103,7 +104,9 @@ def test_an_alarm_is_told_by_webhook_and_mail_seen_and_commented(
     assert (told[0]["entity"], told[0]["reason"]) == ("ACME", alarm["reason"])
     assert told[0]["texts"]
     first = wait_for(lambda: [one for one in mailbox.mails if f"alarm-{alarm['incident']}@example.com" in one])
-    assert "Subject: Alarm:" in first[0]
+    mail = email.message_from_string(first[0], policy=email.policy.default)
+    assert str(mail["subject"]).startswith("Alarm: ")
+    assert mail["to"].addresses[0].addr_spec == "desk@example.com"
     assert len(first) == 1
     found = agent.get(f"/v1/alarms/{alarm['number']}").json()
     assert sum(len(group["texts"]) for group in found["groups"]) == len(found["texts"]) > 0

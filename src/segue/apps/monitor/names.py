@@ -95,7 +95,7 @@ def names_by_rule(text: str) -> list[str]:
         joins = run and word.lower() in ("&", "of") and _followed(text, words, place)
         if joins and word != "&" and begins and len(run) == 1 and _plain(run[0][0]) not in _SUFFIXES:
             joins, run = False, []  # "Shares of Acme": the first word has a capital for another reason
-        if joins or (word[0].isupper() and _plain(word) not in _NO_NAMES):
+        if joins or (word[0].isupper() and _plain(word) not in _NO_NAMES and "_" not in word):
             run.append(words[place])
         else:
             found += _closed(text, run, begins=begins, loud=loud)
@@ -113,7 +113,7 @@ def _followed(text: str, words: Sequence[Word], place: int) -> bool:
     if place + 1 == len(words):
         return False
     word, start, _ = words[place + 1]
-    return word[0].isupper() and not text[words[place][2] : start].strip()
+    return word[0].isupper() and "_" not in word and not text[words[place][2] : start].strip()
 
 
 def _closed(text: str, run: Sequence[Word], *, begins: bool, loud: bool) -> list[str]:

@@ -302,13 +302,14 @@ def place_of(connection: Connection, name: str) -> dict[str, Any]:
 
 
 def count_names(connection: Connection, names: Sequence[str], when: float) -> None:
-    """Counts names that are not in the list. Where there are too many, those of the fewest texts go, the oldest
-    first; those that an operator has decided on stay."""
+    """Count names that are not in the list, in texts up to a time. Beyond MOST_NAMES, delete those with the fewest
+    texts, the oldest first; names that an operator has decided on stay."""
     if not names:
         return
     connection.execute_many(
         "INSERT INTO names (name, texts, first, last) VALUES (?, ?, ?, ?) ON CONFLICT (name) DO UPDATE SET "
-        "texts = names.texts + excluded.texts, last = excluded.last",
+        "texts = names.texts + excluded.texts, first = CASE WHEN excluded.first < names.first THEN excluded.first ELSE "
+        "names.first END, last = CASE WHEN excluded.last > names.last THEN excluded.last ELSE names.last END",
         [(name, texts, when, when) for name, texts in Counter(names).items()],
     )
     (count,) = connection.execute("SELECT count(*) FROM names WHERE state = 'open'").fetchone()

@@ -184,7 +184,7 @@ class Stream:
             reached = min(one.time, read.batch.arrived)
             newest = reached if newest is None else max(newest, reached)
         store.count_texts(connection, written)
-        store.count_names(connection, read.names, read.batch.arrived)
+        store.count_names(connection, read.names, max((one.time for one in read.looked.texts), default=0.0))
         for reason, refused in read.batch.refused:
             store.refuse(connection, read.batch.source, reason, refused)
         store.note_source(
