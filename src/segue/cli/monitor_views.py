@@ -62,13 +62,17 @@ def trends(
         return
     console = Console(highlight=False, emoji=False)
     within = f", within {topic}" if topic else ""
-    say(console, f"{_moment(found['start'])[:10]} to {_moment(found['end'] - 1)[:10]} (UTC){within}")
+    every, before = found["all"], found["all"]["before"]
+    say(
+        console,
+        f"{_moment(found['start'])[:10]} to {_moment(found['end'] - 1)[:10]} (UTC){within}: {every['texts']:,} texts, "
+        f"{every['negative']:,} negative, mean sentiment {_score(every['mean'])}; before, {before['texts']:,} texts, "
+        f"mean sentiment {_score(before['mean'])}.",
+    )
     for by in ("entity", "topic"):
         rows = found["entities" if by == "entity" else "topics"]
         if rows:
             console.print(_figures(by, rows))
-    if not found["entities"] and not found["topics"]:
-        say(console, "No texts.")
     for row in found["entities"]:
         if "price" in row:
             say(console, f"{row['entity']}: {_price(row['price'])}")

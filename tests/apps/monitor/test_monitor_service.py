@@ -203,6 +203,17 @@ def test_strangers_and_hostile_requests_are_refused(filled: Server, agent: httpx
                       headers={"content-type": "application/json"}).status_code == 400  # fmt: skip
 
 
+def test_a_second_one_on_the_same_store_is_refused_and_views_are_not(filled: Server, tmp_path: Path) -> None:
+    folder = filled.log.parent / "monitor"
+    (tmp_path / "a.txt").write_text("Acme posts a heavy loss\n")
+    for arguments in (["run", folder, "--port", "0", "--check"], ["read", folder, tmp_path / "a.txt"]):
+        done = command("monitor", *arguments)
+        assert done.returncode == 2
+        assert "at a time" in " ".join(done.stderr.split())
+    for verb in ("trends", "alarms", "names"):
+        assert command("monitor", verb, folder).returncode == 0
+
+
 def test_back_up_restore_and_the_command_line(filled: Server, tmp_path: Path) -> None:
     folder = filled.log.parent / "monitor"
     for words in (

@@ -56,7 +56,9 @@ def test_the_entities_of_a_period_and_its_topics_add_up(filled: Path) -> None:
     assert acme["mean"] < acme["before"]["mean"] - 0.3
     own = segue.trends_in_monitor(filled, entities=["ACME"], **PERIOD)["topics"]
     assert sum(row["texts"] for row in own) == acme["texts"]
+    assert found["all"]["texts"] == sum(row["texts"] for row in found["topics"])
     within = segue.trends_in_monitor(filled, topic="law", **PERIOD)
+    assert within["all"] == {key: value for key, value in within["topics"][0].items() if key != "topic"}
     assert sum(row["texts"] for row in within["entities"]) <= within["topics"][0]["texts"]
     [both] = segue.trends_in_monitor(filled, entities=["ACME"], topic="law", **PERIOD)["entities"]
     assert both["texts"] == next(row["texts"] for row in own if row["topic"] == "law")

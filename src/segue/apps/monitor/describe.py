@@ -8,8 +8,8 @@ from segue.apps.monitor.watch import Alarm
 
 HOURS = " at these hours and weekdays"
 LONGEST_SUBJECT = 69
-"""Maximum number of characters in the subject of a mail: a longer header is folded before its first word, and shown with
-a space before it."""
+"""Maximum number of characters in the subject of a mail: a longer header is folded before its first word, and shown
+with a space before it."""
 
 
 def subject_name(entity: str, topic: str) -> str:

@@ -3,6 +3,7 @@
 The web page shows the same through `routes`; both use the statements of `queries`.
 """
 
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -51,10 +52,10 @@ def trends_in_monitor(
         limit: Maximum number of rows in a list.
 
     Returns:
-        `start` and `end` in seconds; `entities` and `topics`, rows with texts, negative, mean, its 95 % interval (low,
-        high) and `before`, the same for the period of equal length before. Each of the chosen `entities` also has
-        alarms and, with `prices`, price: correlations with the return of the same day and of the next day, with
-        permutation p-values, or None if it has no price. `topics` are those of the one entity, or of all texts;
+        `start` and `end` in seconds; `all`, and for each of `entities` and `topics`, texts, negative, mean, its 95 %
+        interval (low, high) and `before`, the same for the period of equal length before. Each of the chosen
+        `entities` also has alarms and, with `prices`, price: correlations with the return of the same day and of the
+        next day, with permutation p-values, or None if it has no price. `topics` are those of the one entity, or of all texts;
         there are none if several entities are compared.
 
     Raises:
@@ -73,12 +74,13 @@ def trends_in_monitor(
 
     def work(connection: Connection) -> dict[str, Any]:
         span = queries.span(connection)
-        last = time_given(end, 0.0 if span is None else span[1] + 1)
+        last = time_given(end, time.time() if span is None else span[1] + 1)
         first = time_given(start, last - WINDOW)
         if not first < last:
             raise ConfigError(f"the start of a period must be before its end; got {start} and {end}. Swap them.")
         window = {"start": first // DAY * DAY, "end": -(-last // DAY) * DAY}
-        found: dict[str, Any] = {**window, "topic": topic, "entities": [], "topics": []}
+        everything = queries.totals(connection, entity="", topic=topic, **window)
+        found: dict[str, Any] = {**window, "topic": topic, "all": everything, "entities": [], "topics": []}
         if entities:
             found["entities"] = [
                 {"entity": code, **queries.totals(connection, entity=code, topic=topic, **window)} for code in entities
