@@ -1,4 +1,4 @@
-"""The routes of alarms: listed, looked at, acknowledged, commented on."""
+"""HTTP routes of alarms: list, read, acknowledge, comment."""
 
 import asyncio
 from typing import Annotated, Literal
@@ -21,7 +21,7 @@ router = APIRouter(route_class=LimitedRoute, responses=ERRORS)
 
 
 class Comment(Strict):
-    """What somebody has to say."""
+    """A comment on an alarm."""
 
     text: Annotated[str, Field(min_length=1)]
 
@@ -34,7 +34,7 @@ async def list_alarms(
     topic: Name = "",
     limit: Annotated[int, Query(ge=1, le=500)] = 100,
 ) -> Response:
-    """Alarms, the latest first: all, those of an entity, of a topic, or of an entity within a topic."""
+    """List alarms, the latest first: all, or those of an entity, a topic, or an entity within a topic."""
     asked = entity if entity or topic else None
     found = await service_of(request).database.run(
         lambda connection: queries.alarms(connection, state=state, entity=asked, topic=topic, limit=limit)
@@ -44,7 +44,7 @@ async def list_alarms(
 
 @router.get("/v1/alarms/{number}", tags=["alarms"], dependencies=[needs("agent")])
 async def read_alarm(number: Number, request: Request) -> Response:
-    """An alarm with its reason, its figures, the texts behind it in groups, comments, and related alarms."""
+    """Return an alarm with its reason, figures, grouped texts, comments, and related alarms."""
     found = await service_of(request).database.run(lambda connection: queries.one_alarm(connection, number))
     if found is None:
         raise missing("an alarm", number)
@@ -57,7 +57,7 @@ async def acknowledge(
     request: Request,
     caller: Caller = needs("agent"),  # noqa: B008
 ) -> Response:
-    """Somebody has seen it, and the alarms of the same incident."""
+    """Acknowledge an alarm and the other alarms of its incident."""
     service = service_of(request)
     if not await service.database.run(lambda connection: queries.acknowledge(connection, number, caller.name)):
         raise missing("an alarm", number)
@@ -72,7 +72,7 @@ async def comment(
     request: Request,
     caller: Caller = needs("agent"),  # noqa: B008
 ) -> Response:
-    """Adds a comment."""
+    """Add a comment to an alarm."""
     service = service_of(request)
     text = body.text.replace("\0", "").strip()
     if len(text) > service.settings.max_comment:

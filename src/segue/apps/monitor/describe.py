@@ -1,4 +1,4 @@
-"""Alarms in words: the reason with its figures, and the mail that tells of it. No word of it is advice."""
+"""Alarms in words: the reason with its figures, and the mail. They contain no advice."""
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
@@ -13,12 +13,12 @@ with a space before it."""
 
 
 def subject_name(entity: str, topic: str) -> str:
-    """What an alarm is about."""
+    """Return the name of a subject: an entity, a topic, both, or all texts."""
     return ", ".join(filter(None, (entity, topic))) or "all texts"
 
 
 def alarm_reason(entity: str, topic: str, kind: str, figures: Mapping[str, float]) -> str:
-    """Why there is an alarm, with its figures."""
+    """Return the reason of an alarm, with its figures."""
     name = subject_name(entity, topic)
     mean = f"mean sentiment {figures['mean']:+.2f}, usually {figures['usual_mean']:+.2f}"
     if kind == "surge":
@@ -34,7 +34,7 @@ def _texts(count: float, noun: str) -> str:
 
 
 def alarm_mail(reason: str, alarm: Alarm, texts: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
-    """Subject and body of a mail."""
+    """Return the subject and the body of a mail."""
     lines = [
         reason,
         "",
@@ -51,11 +51,11 @@ def alarm_mail(reason: str, alarm: Alarm, texts: Sequence[Mapping[str, Any]]) ->
 
 
 def moment(seconds: float) -> str:
-    """A time, in UTC."""
+    """Format a time in UTC."""
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M UTC")
 
 
 def shortened(text: Mapping[str, Any], most: int = 200) -> str:
-    """The beginning of a text, in one line."""
+    """Return the beginning of a text, in one line."""
     line = " ".join(f"{text['title']} {text['text']}".split())
     return line if len(line) <= most else f"{line[: most - 1]}…"

@@ -1,8 +1,8 @@
-"""RSS, Atom and JSON over HTTP, politely: only what has changed, no oftener than the site wants, as robots.txt allows.
+"""Polite polling of RSS, Atom and JSON over HTTP: conditional requests, back-off, robots.txt.
 
-In: a source with an address that the operator wrote. Out: rows, and the place (ETag, Last-Modified) for the next look.
-Redirects are not followed: the error names where it leads, and the operator can write that. Answers have a largest
-size; XML may not define entities.
+In: a source whose address the operator configured. Out: rows, and the validators (ETag, Last-Modified) for the next
+request. Redirects are not followed: the error names the target, which the operator can configure instead. Responses
+have a maximum size, and XML may not define entities.
 """
 
 import codecs
@@ -31,9 +31,9 @@ from segue.errors import DataError
 AGENT = f"segue-monitor/{segue.__version__}"
 LARGEST = 10_000_000
 TIMEOUT = 20.0
-"""Seconds that a site may be silent,"""
+"""Seconds that a site may be silent."""
 DEADLINE = 60.0
-"""and that it has for a whole answer."""
+"""Seconds for a whole response."""
 LONGEST_WAIT = 6 * 3600.0
 LONGEST_DELAY = 86_400
 """Largest crawl delay of a robots.txt that is obeyed, in seconds: a larger one is a mistake."""
@@ -46,19 +46,19 @@ _ITEMS = ("items", "data", "articles", "results", "posts")
 
 @dataclass
 class Fetched:
-    """What an address gave."""
+    """The result of a request."""
 
     rows: list[dict[str, Any]] = field(default_factory=list)
     refused: list[tuple[str, Any]] = field(default_factory=list)
-    """Items that are no rows, each with the reason."""
+    """Items that are not rows, each with the reason."""
     place: dict[str, Any] = field(default_factory=dict)
     wait: float = 0.0
-    """Seconds until the next look."""
+    """Seconds until the next request."""
     problem: str | None = None
 
 
 class Poller:
-    """Looks at one address again and again."""
+    """Repeated requests to one address."""
 
     def __init__(self, source: Source) -> None:
         self._source, self._failures = source, 0
@@ -66,7 +66,7 @@ class Poller:
         self._robots_until = 0.0
 
     def look(self, place: Mapping[str, Any]) -> Fetched:
-        """One look. Whatever goes wrong is told, and the next look comes later and later."""
+        """Request the address once. Failures are reported in `problem`, and double the wait each time."""
         every = self._source.every
         try:
             robots = self._allowed()
@@ -91,7 +91,7 @@ class Poller:
         return Fetched(rows=rows, refused=refused, place=new, wait=every)
 
     def _allowed(self) -> RobotFileParser | None:
-        """Raises where robots.txt forbids the address; a site without one forbids nothing."""
+        """Return the robots.txt of the site, None if it has none; raise DataError if it forbids the address."""
         if self._robots_until < time.monotonic():
             parts = urlsplit(self._source.url)
             status, _, body = _get(f"{parts.scheme}://{parts.netloc}/robots.txt", {})
@@ -159,12 +159,12 @@ def _answered(
 _CHARSET = re.compile(r"charset=[\"']?([\w.:-]+)", re.IGNORECASE)
 _DECLARED = re.compile(rb"<\?xml[^>]*?encoding=[\"']([\w.:-]+)[\"']")
 _LARGER = {"gb2312": "gb18030", "gbk": "gb18030", "iso8859-1": "cp1252"}
-"""Sites name the smaller encoding and use the larger one."""
+"""Encodings that sites name, and the supersets that they use."""
 
 
 def decoded(body: bytes, content_type: str = "") -> str:
-    """An answer as text, in the encoding of its byte order mark, of its HTTP header or of its XML declaration; UTF-8
-    where none of them names one."""
+    """Decode a response with the encoding of its byte order mark, HTTP header or XML declaration, in this order.
+    Default: UTF-8."""
     if body.startswith(codecs.BOM_UTF8):
         return body.decode("utf-8-sig", "replace")
     if body.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
@@ -271,7 +271,7 @@ def _cells(item: Element) -> dict[str, str]:
 
 
 def plain_text(markup: str) -> str:
-    """What markup says, without its tags."""
+    """Return the text of markup, without its tags."""
     return " ".join(html.unescape(_TAGS.sub(" ", html.unescape(markup) if "&lt;" in markup else markup)).split())
 
 

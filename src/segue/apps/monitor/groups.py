@@ -1,4 +1,4 @@
-"""Texts that say the same, put together: what is behind an alarm at a glance."""
+"""Grouping of similar texts, for an overview of what is behind an alarm."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -8,12 +8,12 @@ from segue.apps.monitor.repeats import LONGEST, plain
 from segue.apps.monitor.terms import terms_of
 
 ALIKE = 0.3
-"""Share of words in common, of all words of two texts."""
+"""Minimum Jaccard similarity of the words of two texts in one group."""
 NAMES = 4
 
 
 def grouped(texts: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Groups of texts, the largest first, each with the words that it has more than the others."""
+    """Return groups of texts, the largest first, each with its most characteristic words."""
     groups: list[tuple[set[str], list[Mapping[str, Any]]]] = []
     place_of: dict[int, int] = {}
     words_in = {one["number"]: words_of(one) for one in texts}
@@ -37,7 +37,7 @@ def grouped(texts: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def words_of(text: Mapping[str, Any]) -> set[str]:
-    """Words of a text that say something: four letters and more, or pairs of Chinese characters."""
+    """Return the content words of a text: those of four or more letters, or pairs of Chinese characters."""
     terms = terms_of(plain(f"{text['title']} {text['text']}"[:LONGEST]))
     return {
         term

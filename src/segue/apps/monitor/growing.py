@@ -1,9 +1,9 @@
-"""Files that may grow, and folders that may get more of them: what came since the last look.
+"""Incremental reading of growing files and folders.
 
-In: a source and the place where reading stopped. Out: rows, a few at a time, each time with the place after them. A
-line that has no end yet waits for its end, unless the source is not followed. Files that cannot grow (compressed ones,
-parquet, json) are read with segue's table readers. A place belongs to a file by its path and its first bytes: another
-file that came into its place is read from its beginning.
+In: a source and the position where reading stopped. Out: rows in small batches, each with the position after it. A line
+without an end waits for it, unless the source is not followed. Files that cannot grow (compressed ones, parquet, json)
+are read with segue's table readers. A position belongs to a file by its path and its first bytes: another file in the
+same place is read from its beginning.
 """
 
 import csv
@@ -22,14 +22,14 @@ from segue.errors import DataError
 GROWING = {".jsonl": "jsonl", ".ndjson": "jsonl", ".csv": "csv", ".tsv": "tsv", ".txt": "txt"}
 LONGEST_LINE = 1 << 20
 HEAD = 1024
-"""Bytes by which a file is known again."""
+"""Number of first bytes that identify a file."""
 MOST_LINES = 200
-"""Lines of one cell in quotes."""
+"""Maximum number of lines in a quoted cell."""
 
 
 @dataclass
 class Some:
-    """A few rows, and the place after them."""
+    """A batch of rows, and the position after it."""
 
     rows: list[Any] = field(default_factory=list)
     refused: list[tuple[str, Any]] = field(default_factory=list)
@@ -37,7 +37,7 @@ class Some:
 
 
 def read_more(source: Source, place: dict[str, Any], *, most: int) -> Iterator[Some]:
-    """What there is after a place."""
+    """Yield batches of at most `most` rows after a position."""
     files: dict[str, Any] = {name: dict(known) for name, known in place.get("files", {}).items()}
     for path in _paths(source):
         name = str(path.resolve()) if source.kind == "file" else path.relative_to(source.path).as_posix()
@@ -71,9 +71,9 @@ class _Bad:
 
 
 _END = object()
-"""After the last row of a table."""
+"""Marks the end of a table."""
 _Rows = Iterator[tuple[Any, dict[str, Any]]]
-"""Rows, each with the place after it."""
+"""Rows, each with the position after it."""
 
 
 def _paths(source: Source) -> list[Path]:
@@ -160,7 +160,7 @@ def _cells(text: str, comma: str, *, quoted: bool) -> tuple[list[str], str]:
 
 
 def _line(file: BinaryIO, *, quoted: bool, final: bool) -> bytes | None:
-    """The next line, or with `quoted` as many as a cell in quotes has; None where there is no whole one."""
+    """Return the next line, with `quoted` all lines of a quoted cell; None if there is no complete one."""
     start = file.tell()
     found = b""
     for _ in range(MOST_LINES):
@@ -203,7 +203,7 @@ def row_of(line: bytes, encoding: str) -> Any:
 
 
 def from_json(text: str) -> Any:
-    """The object of a line, or what is wrong with it."""
+    """Return the object of a line of JSON, or a `_Bad` with the reason why it is none."""
     try:
         row = json.loads(text)
     except (ValueError, RecursionError):
@@ -212,5 +212,5 @@ def from_json(text: str) -> Any:
 
 
 def bad_reason(row: Any) -> tuple[str, str] | None:
-    """Why a row of `from_json` is none."""
+    """Return reason and line if a row is a `_Bad`; None otherwise."""
     return (row.why, row.line) if isinstance(row, _Bad) else None

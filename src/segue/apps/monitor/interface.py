@@ -430,5 +430,5 @@ def _entities(given: TableLike | None) -> Entities:
 
 
 def _model(given: str | Path) -> str:
-    """A folder by its whole path, so that `improve` finds it from elsewhere."""
+    """Return a folder as an absolute path, so that `improve` finds it from elsewhere."""
     return str(Path(given).resolve()) if Path(given).is_dir() else str(given)

@@ -1,10 +1,10 @@
-"""A monitor that runs: its sources, the model in a thread, the database, and pages that wait for what is new.
+"""A running monitor: its sources, the model in a worker thread, the database, and pages that wait for updates.
 
-The database has the truth. A batch of texts is one transaction (`stream`); pages are woken afterwards and read from the
-database what is new. Texts come from the operator's sources and the POST route, one batch after the other.
+The database is authoritative. A batch of texts is one transaction (`stream`); pages are woken afterwards and read the
+updates from the database. Texts arrive from the operator's sources and the POST route, one batch after the other.
 
-While texts come live (the newest is less than a day old) the clock moves the watermark too, so that the last texts of
-an evening are judged without waiting for the next morning.
+While texts arrive live (the newest is less than a day old), the clock moves the watermark too, so that the last texts
+of an evening are judged without waiting for the next morning.
 """
 
 import asyncio
@@ -42,13 +42,13 @@ from segue.serve.errors import busy, not_ready
 T = TypeVar("T")
 log = logging.getLogger("segue.apps")
 CLOCK = 15.0
-"""Seconds between two moves of the watermark by the clock."""
+"""Seconds between updates of the watermark by the clock."""
 TROUBLED = 30.0
-"""Seconds before a source that cannot be read is tried again."""
+"""Seconds before a source that failed is read again."""
 
 
 def file_state(path: Path) -> tuple[int, int] | None:
-    """Return what differs when a file has changed: when it was written, and its size; None if there is none."""
+    """Return modification time and size of a file; None if there is none."""
     try:
         found = path.stat()
     except OSError:
@@ -57,7 +57,7 @@ def file_state(path: Path) -> tuple[int, int] | None:
 
 
 class MonitorService:
-    """One monitor."""
+    """The service behind the routes of a monitor."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class MonitorService:
         self.about = read_about(folder / MODELS / self.model_name)
         self.prices: dict[str, Closes] = {} if listed.prices is None else read_prices(Path(listed.prices.path))
         self.waiting = 0
-        """Batches that are being read."""
+        """Number of batches that are being processed."""
         self._stream = Stream(settings.rules())
         self._turn, self._listing = asyncio.Lock(), asyncio.Lock()
         self._webhook, self._password = webhook, password
@@ -85,7 +85,7 @@ class MonitorService:
         self._listening: set[asyncio.Event] = set()
 
     async def start(self) -> None:
-        """Opens the database, goes on with what was not told, and begins to read."""
+        """Open the database, resume pending notifications, and start reading the sources."""
         await asyncio.to_thread(self.database.open)
         if self._webhook is not None:
             self._senders.append(webhooks(self.database, url=self._webhook[0], secret=self._webhook[1]))
@@ -100,7 +100,7 @@ class MonitorService:
         self._tasks = [asyncio.create_task(job) for job in jobs]
 
     async def stop(self) -> None:
-        """All that was taken is on disk."""
+        """Stop all tasks; everything that was accepted is on disk."""
         self.abandon()
         for task in self._tasks:
             task.cancel()
@@ -112,14 +112,14 @@ class MonitorService:
         await self.database.close_later()
 
     def abandon(self) -> None:
-        """Ends the streams."""
+        """End the event streams."""
         self.ready = False
         self.wake()
 
     # ----------------------------------------------------------------------------------------------------------- texts
 
     async def post(self, rows: Sequence[Mapping[str, Any]], how: Rows) -> tuple[Written, list[tuple[str, Any]]]:
-        """Texts that were sent to the route: what was written, and what was refused."""
+        """Process texts of the POST route; return what was written, and the rejected rows with reasons."""
         if not self.ready:
             raise not_ready()
         if self.waiting >= self.settings.max_queue:
@@ -128,7 +128,7 @@ class MonitorService:
         return await self.take(batch), list(batch.refused)
 
     async def take(self, batch: Batch) -> Written:
-        """One batch: looked at, read, written; then pages, webhooks and mails are woken."""
+        """Process one batch, then wake pages, webhooks and mails."""
         self.waiting += 1
         try:
             async with self._turn:
@@ -155,7 +155,7 @@ class MonitorService:
     # --------------------------------------------------------------------------------------------------------- sources
 
     async def _follow(self, source: Source) -> None:
-        """Reads a source as long as the monitor runs; what goes wrong is noted, and tried again."""
+        """Read a source as long as the monitor runs; failures are noted, and the source is read again."""
         while True:
             try:
                 if source.kind in ("file", "folder"):
@@ -279,7 +279,7 @@ class MonitorService:
         self.model, self.about, self.model_name = model, read_about(self.folder / MODELS / name), name
 
     async def list_names(self, names: Mapping[str, str]) -> None:
-        """Takes names into the list; texts that come from now on are read with it."""
+        """Add names to the list, which is used for all texts from now on."""
         async with self._listing:
             name = await asyncio.to_thread(take_names, self.folder, names)
             await self._use_model(name)
@@ -287,14 +287,14 @@ class MonitorService:
     # --------------------------------------------------------------------------------------------------------- waiting
 
     def wake(self) -> None:
-        """There is something new."""
+        """Wake everything that waits for updates."""
         for event in self._listening:
             event.set()
         for sender in self._senders:
             sender.wake()
 
     def listen(self) -> asyncio.Event:
-        """An event that is set when there is something new; to be given back with `unlisten`."""
+        """Return an event that is set on updates; release it with `unlisten`."""
         if len(self._listening) >= self.settings.max_streams:
             raise busy()
         event = asyncio.Event()
@@ -302,5 +302,5 @@ class MonitorService:
         return event
 
     def unlisten(self, event: asyncio.Event) -> None:
-        """Ends it."""
+        """Release an event of `listen`."""
         self._listening.discard(event)

@@ -55,8 +55,8 @@ def trends_in_monitor(
         `start` and `end` in seconds; `all`, and for each of `entities` and `topics`, texts, negative, mean, its 95 %
         interval (low, high) and `before`, the same for the period of equal length before. Each of the chosen
         `entities` also has alarms and, with `prices`, price: correlations with the return of the same day and of the
-        next day, with permutation p-values, or None if it has no price. `topics` are those of the one entity, or of all texts;
-        there are none if several entities are compared.
+        next day, with permutation p-values, or None if it has no price. `topics` are those of the one entity, or of all
+        texts; there are none if several entities are compared.
 
     Raises:
         CheckpointError: If the folder is not a monitor.
