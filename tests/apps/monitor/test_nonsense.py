@@ -1,5 +1,6 @@
 """What nobody should send: broken files, feeds and lists, enormous texts, impossible times."""
 
+import asyncio
 import json
 import time
 from datetime import UTC
@@ -10,13 +11,16 @@ import pytest
 
 import segue
 from segue.apps.cells import parse_time
-from segue.apps.monitor import growing, queries
+from segue.apps.database import DatabaseFullError
+from segue.apps.monitor import growing, queries, service
 from segue.apps.monitor.feeds import _seconds, read_feed, read_json
 from segue.apps.monitor.growing import next_line, read_more, row_of
 from segue.apps.monitor.prices import read_prices
+from segue.apps.monitor.service import MonitorService
 from segue.apps.monitor.settings import MonitorSettings
-from segue.apps.monitor.sources import Source, read_sources
+from segue.apps.monitor.sources import Listed, Prices, Source, read_sources
 from segue.apps.monitor.store import MONITOR, get_state
+from segue.apps.monitor.stream import Batch
 from segue.apps.monitor.terms import terms_of
 from segue.errors import ConfigError, DataError, SegueError
 from tests.command import command
@@ -185,7 +189,7 @@ def test_retry_after_is_a_number_or_a_date() -> None:
 
 
 def test_the_longest_text_with_a_name_in_every_clause(learned: Path) -> None:
-    """It took minutes when each clause was compared with each name."""
+    """It took half a minute when each clause was compared with each name."""
     model = segue.open_monitor(learned)
     text = "Acme posts a heavy loss. Globex profit rose strongly, and Acme and Globex hold a meeting; " * 2200
     assert 190_000 < len(text) < 200_000
@@ -258,3 +262,55 @@ def test_prices_without_a_number_are_left_out(tmp_path: Path) -> None:
         "date,symbol,close\n2024-01-01,A,1\n2024-01-02,A,nan\n2024-01-03,A,inf\n2024-01-04,A,\n"
     )
     assert list(read_prices(tmp_path / "p.csv")["A"].values()) == [1.0]
+
+
+# -------------------------------------------------------------------------------------------------------------- service
+
+
+def test_lines_of_standard_input_wait_for_room_on_the_disk(
+    monitor: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "in").write_text("Acme wins\nAcme falls\n")
+    one = MonitorService(monitor, MonitorSettings(), listed=Listed())
+    taken: list[Batch] = []
+    problems: list[str] = []
+
+    async def take(batch: Batch) -> None:
+        if len(problems) < 2:
+            raise DatabaseFullError("the disk is full")
+        taken.append(batch)
+
+    async def problem(source: Source, said: str) -> None:
+        problems.append(said)
+
+    monkeypatch.setattr(one, "take", take)
+    monkeypatch.setattr(one, "_problem", problem)
+    monkeypatch.setattr(service, "TROUBLED", 0.01)
+    with (tmp_path / "in").open() as file:
+        monkeypatch.setattr("sys.stdin", file)
+        asyncio.run(one._lines(Source(name="in", kind="stdin")))
+    assert [text.text for batch in taken for text in batch.texts] == ["Acme wins", "Acme falls"]
+    assert problems == ["the disk is full"] * 2
+
+
+def test_prices_are_read_again_when_their_file_changes(
+    monitor: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "prices.csv"
+    path.write_text("date,symbol,close\n2024-01-01,ACME,1\n")
+    monkeypatch.setattr(service, "CLOCK", 0.01)
+    one = MonitorService(monitor, MonitorSettings(), listed=Listed(prices=Prices(path=str(path))))
+
+    async def follow() -> None:
+        following = asyncio.create_task(one._follow_prices(path))
+        await asyncio.sleep(0.05)
+        path.write_text("nonsense\n")
+        await asyncio.sleep(0.1)
+        assert list(one.prices["ACME"].values()) == [1.0]
+        path.write_text("date,symbol,close\n2024-01-01,ACME,1\n2024-01-02,ACME,2\n")
+        async with asyncio.timeout(20):
+            while len(one.prices["ACME"]) < 2:
+                await asyncio.sleep(0.01)
+        following.cancel()
+
+    asyncio.run(follow())

@@ -138,8 +138,12 @@ def _get(url: str, place: Mapping[str, Any]) -> tuple[int, dict[str, str], bytes
     try:
         connection.connect()
         sock = connection.sock  # which the connection forgets when the other side closes it after its answer
+        end = time.monotonic() + DEADLINE
         with deadline(lambda: sock, seconds=DEADLINE):
-            return _answered(connection, parts, headers)
+            found = _answered(connection, parts, headers)
+        if time.monotonic() >= end:  # an answer without a length looks whole when its socket is shut
+            raise TimeoutError(f"it took more than {DEADLINE:g} seconds")
+        return found
     finally:
         connection.close()
 

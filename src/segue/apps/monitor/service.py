@@ -202,8 +202,9 @@ class MonitorService:
             else:
                 for start in range(0, max(1, len(found.rows)), AT_ONCE):
                     rows = found.rows[start : start + AT_ONCE]
-                    refused, place = ((), None) if start + AT_ONCE < len(found.rows) else (found.refused, found.place)
-                    await self.take(made_batch(source.name, rows, source.rows(), refused=refused, place=place))
+                    last = start + AT_ONCE >= len(found.rows)
+                    refused, after = (found.refused, found.place) if last else ([], None)
+                    await self.take(made_batch(source.name, rows, source.rows(), refused=refused, place=after))
             await asyncio.sleep(found.wait)
 
     async def _lines(self, source: Source) -> None:

@@ -90,15 +90,16 @@ def trends_in_monitor(
         else:
             found["entities"] = queries.overview(connection, **window, limit=limit)
         for row in found["entities"] if entities else ():
-            of = {"entity": row["entity"], "topic": topic}
-            row["alarms"] = len(queries.alarms(connection, **of, **window, limit=MOST_ALARMS))
+            code, since, until = row["entity"], window["start"], window["end"]
+            raised = queries.alarms(connection, entity=code, topic=topic, start=since, end=until, limit=MOST_ALARMS)
+            row["alarms"] = len(raised)
             if prices is not None:
                 means = queries.daily_means(connection, row["entity"], **window)
                 kept = closes_between(closes.get(row["entity"], {}), **window)
                 row["price"] = beside(means, kept) if kept else None
         if topic:
-            of = {"entity": entities[0] if len(entities) == 1 else "", "topic": topic}
-            found["topics"] = [{"topic": topic, **queries.totals(connection, **of, **window)}]
+            code = entities[0] if len(entities) == 1 else ""
+            found["topics"] = [{"topic": topic, **queries.totals(connection, entity=code, topic=topic, **window)}]
         elif len(entities) < 2:
             code = entities[0] if entities else ""
             found["topics"] = queries.within(connection, entity=code, topic="", **window, limit=limit)
