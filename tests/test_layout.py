@@ -75,7 +75,7 @@ def test_import_segue_goes_one_way_too() -> None:
                 assert [alias.name for alias in node.names] == ["__version__"], f"{path}:{node.lineno}"
 
 
-OWN_PROGRAMS = {"demo", "tour", "serve", "desk", "monitor", "recommend", "lm_eval"}
+OWN_PROGRAMS = {"demo", "tour", "serve", "desk", "monitor", "monitor_views", "recommend", "lm_eval"}
 """Verbs that are programs of their own (docs/design/layout.md)."""
 BESIDE_THE_INTERFACE = ("segue.api", "segue.cli", "segue.errors", "segue.config", "segue.files", "segue.report")
 """What any verb may use: the interface, itself, messages, config values, output files, and how numbers are shown."""

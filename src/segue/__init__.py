@@ -25,6 +25,7 @@ There is one function for each command of the command line (docs/python.md shows
     improve_desk, roll_back_desk, copy_desk, person_in_desk     retrain, return to an earlier model, back up, privacy
     learn_monitor, open_monitor, describe_monitor   labelled texts -> a monitor of sentiment, topics and entities
     feed_monitor, export_monitor, report_monitor    read texts and raise alarms; export tables; daily reports
+    trends_in_monitor, alarms_in_monitor, alarm_in_monitor, names_in_monitor    figures, alarms and new names
     improve_monitor, roll_back_monitor, copy_monitor, person_in_monitor     as for a desk
     learn_recommender, open_recommender, describe_recommender   events and items -> a recommender
     recommend, compare_recommenders     items for a user, with reasons; two models on replayed events
@@ -107,6 +108,10 @@ if TYPE_CHECKING:
     from segue.apps.monitor.interface import roll_back_monitor as roll_back_monitor
     from segue.apps.monitor.model import MonitorModel as MonitorModel
     from segue.apps.monitor.settings import MonitorSettings as MonitorSettings
+    from segue.apps.monitor.views import alarm_in_monitor as alarm_in_monitor
+    from segue.apps.monitor.views import alarms_in_monitor as alarms_in_monitor
+    from segue.apps.monitor.views import names_in_monitor as names_in_monitor
+    from segue.apps.monitor.views import trends_in_monitor as trends_in_monitor
     from segue.apps.recommend.interface import RecommenderReport as RecommenderReport
     from segue.apps.recommend.interface import compare_recommenders as compare_recommenders
     from segue.apps.recommend.interface import copy_recommender as copy_recommender
@@ -167,6 +172,8 @@ _HOME = {
     "TextScore": "segue.infer.score_rows",
     "TokenScore": "segue.infer.score_rows",
     "WordReport": "segue.explain.faithful",
+    "alarm_in_monitor": "segue.apps.monitor.views",
+    "alarms_in_monitor": "segue.apps.monitor.views",
     "attention": "segue.api.explain",
     "compare": "segue.api.compare",
     "compare_recommenders": "segue.apps.recommend.interface",
@@ -203,6 +210,7 @@ _HOME = {
     "load_finetuned": "segue.api.predict",
     "models": "segue.api.catalogue",
     "named": "segue.model.named",
+    "names_in_monitor": "segue.apps.monitor.views",
     "open": "segue.api.models",
     "open_desk": "segue.apps.desk.interface",
     "open_monitor": "segue.apps.monitor.interface",
@@ -231,6 +239,7 @@ _HOME = {
     "score_each": "segue.api.score",
     "studies": "segue.api.study",
     "task_kinds": "segue.api.finetune",
+    "trends_in_monitor": "segue.apps.monitor.views",
     "tune": "segue.api.tune",
 }
 """Module of each public name, imported on first use."""
@@ -267,6 +276,8 @@ __all__ = [
     "TokenScore",
     "WordReport",
     "__version__",
+    "alarm_in_monitor",
+    "alarms_in_monitor",
     "attention",
     "compare",
     "compare_recommenders",
@@ -303,6 +314,7 @@ __all__ = [
     "load_finetuned",
     "models",
     "named",
+    "names_in_monitor",
     "open",
     "open_desk",
     "open_monitor",
@@ -331,6 +343,7 @@ __all__ = [
     "score_each",
     "studies",
     "task_kinds",
+    "trends_in_monitor",
     "tune",
 ]
 

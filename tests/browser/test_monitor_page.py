@@ -85,6 +85,11 @@ def test_a_timeline_has_alarms_price_and_the_texts_of_a_moment(open_page: Open, 
     page.wait_for_selector("#timeline svg .alarm", state="attached")
     page.wait_for_selector("#timeline svg .price", state="attached")
     assert "p = " in page.inner_text("#price")
+    assert page.locator("#timeline .times span").count() == 5
+    meaning = page.inner_text("#timeline .meaning")
+    assert "95 % interval" in meaning
+    assert "price" in meaning
+    assert "alarm" in meaning
     shot(page, "monitor-trends")
     page.wait_for_selector("#texts .item")
     before = page.inner_text("#here")
@@ -158,7 +163,8 @@ def test_an_entity_within_a_topic_and_names_that_are_taken(open_page: Open, moni
     assert page.locator("#within tr").count() == 0
     shot(page, "monitor-within")
     with monitor.client(AGENT) as client:
-        rows = [{"text": f"a heavy loss at {name}, it is said"} for name in ("Wonka Sweets", "Gotham Bank")]
+        names = ("Wonka Sweets", "Gotham Bank")
+        rows = [{"text": f"a heavy loss at {name}, it is said", "time": START + 50 * DAY + 90} for name in names]
         assert client.post("/v1/texts", json={"texts": rows}).status_code == 200
     page.click("#tab-sources")
     page.fill("#names tr[data-name='Wonka Sweets'] input", "WNKA")
@@ -168,7 +174,8 @@ def test_an_entity_within_a_topic_and_names_that_are_taken(open_page: Open, moni
     page.click("#names tr[data-name='Gotham Bank'] button.quiet")
     page.wait_for_selector("#names tr[data-name='Gotham Bank']", state="detached")
     with monitor.client(AGENT) as client:
-        found = client.post("/v1/texts", json={"texts": [{"text": "Wonka Sweets wins an order"}]}).json()["texts"]
+        later = {"text": "Wonka Sweets wins an order", "time": START + 50 * DAY + 120}
+        found = client.post("/v1/texts", json={"texts": [later]}).json()["texts"]
         assert list(client.get(f"/v1/texts/{found[0]}").json()["entities"]) == ["WNKA"]
 
 

@@ -16,6 +16,8 @@ from segue.text.unicode import without_surrogates
 MILLISECONDS = 1e11
 """A larger number of seconds is taken as milliseconds."""
 EARLIEST = -(2.0**31)
+_LARGEST, _LONGEST = 1e18, 100
+"""Numbers and texts beyond which a cell is no time."""
 _CHINESE = re.compile(r"(\d{4})年(\d{1,2})月(\d{1,2})日(?:\s*(\d{1,2})[:：时点](\d{1,2})?)?")
 _SLASHED = re.compile(r"(\d{4})[/.](\d{1,2})[/.](\d{1,2})(.*)", re.S)
 _OPTION = re.compile("--(?:format|columns|delimiter|(?:no-)?quoting|malformed-share)")
@@ -89,14 +91,29 @@ def parse_time(value: Any, zone: tzinfo) -> float | None:
     return seconds if EARLIEST < seconds < MILLISECONDS else None
 
 
+def time_given(given: str | None, otherwise: float) -> float:
+    """Return the time that a user wrote, in UTC where it has no zone, or `otherwise` for None."""
+    if given is None:
+        return otherwise
+    found = parse_time(given, UTC)
+    if found is None:
+        raise ConfigError(
+            f"a time must be written as 2024-05-01 or 2024-05-01T10:00:00Z, and be of the years 1902 to 5000; got "
+            f"{given[:40]!r}."
+        )
+    return found
+
+
 def _datetime(value: Any) -> datetime | float | None:
     if isinstance(value, datetime):
         return value
     if isinstance(value, date):
         return datetime(value.year, value.month, value.day)
     if isinstance(value, int | float) and not isinstance(value, bool):
-        return float(value) if value == value else None
+        return float(value) if abs(value) < _LARGEST else None
     text = str(value).strip()
+    if len(text) > _LONGEST:
+        return None
     if _NUMBER.fullmatch(text):
         return float(text)
     try:
@@ -110,5 +127,5 @@ def _datetime(value: Any) -> datetime | float | None:
         pass
     try:
         return parsedate_to_datetime(text)
-    except (ValueError, TypeError, IndexError):
+    except (ValueError, TypeError, IndexError, OverflowError):
         return None

@@ -35,7 +35,7 @@ COLUMNS = """
 
 
 @contextmanager
-def deadline(socket_of: Callable[[], socket.socket | None]) -> Iterator[None]:
+def deadline(socket_of: Callable[[], socket.socket | None], *, seconds: float = DEADLINE) -> Iterator[None]:
     """Limit the time of operations on a socket: at the deadline it is shut down, and reading from it fails. The timeout
     of the socket itself restarts with each byte."""
     late = threading.Event()
@@ -47,14 +47,14 @@ def deadline(socket_of: Callable[[], socket.socket | None]) -> Iterator[None]:
             with suppress(OSError):
                 found.shutdown(socket.SHUT_RDWR)
 
-    timer = threading.Timer(DEADLINE, shut)
+    timer = threading.Timer(seconds, shut)
     timer.daemon = True
     timer.start()
     try:
         yield
     except Exception:
         if late.is_set():
-            raise TimeoutError(f"it took more than {DEADLINE:.0f} seconds") from None
+            raise TimeoutError(f"it took more than {seconds:.0f} seconds") from None
         raise
     finally:
         timer.cancel()

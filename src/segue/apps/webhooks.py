@@ -68,6 +68,14 @@ def is_signed(secret: str, body: bytes, signature: str, *, now: float) -> bool:
 
 def check_webhook(url: str, secret: str) -> SplitResult:
     """Return the parts of a webhook URL; raise ConfigError if it or the secret is invalid."""
+    parts = check_address(url, what="a webhook URL")
+    if len(secret) < 16:
+        raise ConfigError("the webhook secret must have at least 16 characters; got fewer. Use a longer one.")
+    return parts
+
+
+def check_address(url: str, *, what: str) -> SplitResult:
+    """Return the parts of an HTTP address; raise ConfigError, which names `what` it is, if it is not one."""
     try:
         parts = urlsplit(url)
         _ = parts.port  # raises if it is invalid
@@ -76,12 +84,10 @@ def check_webhook(url: str, secret: str) -> SplitResult:
         fits = False
     if not fits or parts.scheme not in ("http", "https") or not _PRINTED.fullmatch(url):
         raise ConfigError(
-            "a webhook URL must begin with http:// or https://, and have a host, an optional port up to 65535, and "
+            f"{what} must begin with http:// or https://, and have a host, an optional port up to 65535, and "
             f"ASCII characters without spaces; got {url[:80]!r}. Give a complete URL, with other characters "
             "percent-encoded."
         )
-    if len(secret) < 16:
-        raise ConfigError("the webhook secret must have at least 16 characters; got fewer. Use a longer one.")
     return parts
 
 

@@ -30,6 +30,7 @@ from segue.cli.applications import (
     with_secret,
 )
 from segue.cli.console import say
+from segue.cli.monitor_views import MonitorArgument, alarms, names, trends
 from segue.cli.options import ReplaceFileOption
 from segue.cli.serve import check_installed, is_local
 from segue.config import settings as settings_of
@@ -38,9 +39,12 @@ from segue.errors import ConfigError
 if TYPE_CHECKING:
     from segue.apps.monitor.model import MonitorModel
 
+__all__ = [
+    "alarms", "back_up", "export", "improve", "learn", "monitor", "names", "person", "read", "report", "restore",
+    "roll_back", "run", "tell", "trends",
+]  # fmt: skip
 PASSWORD = "SEGUE_MAIL_PASSWORD"
 MOST_REASONS = 5
-MonitorArgument: TypeAlias = Annotated[Path, typer.Argument(metavar="MONITOR", help="Folder of the monitor.")]
 SetOption: TypeAlias = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Rule or limit to change, e.g. false_alarms=1; repeatable."),

@@ -1,6 +1,7 @@
 """A monitor that runs: texts in, trends and alarms out, corrections, people, limits."""
 
 import csv
+import email.policy
 import io
 import json
 import time
@@ -103,7 +104,9 @@ def test_an_alarm_is_told_by_webhook_and_mail_seen_and_commented(
     assert (told[0]["entity"], told[0]["reason"]) == ("ACME", alarm["reason"])
     assert told[0]["texts"]
     first = wait_for(lambda: [one for one in mailbox.mails if f"alarm-{alarm['incident']}@example.com" in one])
-    assert "Subject: Alarm:" in first[0]
+    mail = email.message_from_string(first[0], policy=email.policy.default)
+    assert str(mail["subject"]).startswith("Alarm: ")
+    assert mail["to"].addresses[0].addr_spec == "desk@example.com"
     assert len(first) == 1
     found = agent.get(f"/v1/alarms/{alarm['number']}").json()
     assert sum(len(group["texts"]) for group in found["groups"]) == len(found["texts"]) > 0
@@ -198,6 +201,17 @@ def test_strangers_and_hostile_requests_are_refused(filled: Server, agent: httpx
     deep = "[" * 200 + "]" * 200
     assert agent.post("/v1/texts", content=f'{{"texts": [{{"text": {deep}}}]}}',
                       headers={"content-type": "application/json"}).status_code == 400  # fmt: skip
+
+
+def test_a_second_one_on_the_same_store_is_refused_and_views_are_not(filled: Server, tmp_path: Path) -> None:
+    folder = filled.log.parent / "monitor"
+    (tmp_path / "a.txt").write_text("Acme posts a heavy loss\n")
+    for arguments in (["run", folder, "--port", "0", "--check"], ["read", folder, tmp_path / "a.txt"]):
+        done = command("monitor", *arguments)
+        assert done.returncode == 2
+        assert "at a time" in " ".join(done.stderr.split())
+    for verb in ("trends", "alarms", "names"):
+        assert command("monitor", verb, folder).returncode == 0
 
 
 def test_back_up_restore_and_the_command_line(filled: Server, tmp_path: Path) -> None:

@@ -36,6 +36,7 @@ from tests.serve.running import Server
         ("Profit Rises At Big Company As Sales Grow Fast", []),
         ("ORDER FOR ACME WON BY HOOLI CORP", ["HOOLI CORP"]),
         ("see https://Foo.com/Bar and #Tag by @Handle", []),
+        ("thanks to AT_USER AT_USER and Bank of AT_USER, said Hooli", ["Hooli"]),
         ("", []),
     ],
 )

@@ -1,7 +1,9 @@
 """The operator's list, files that grow, feeds over HTTP."""
 
+import contextlib
 import json
 import threading
+import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -9,6 +11,7 @@ from typing import Any, ClassVar
 
 import pytest
 
+from segue.apps.monitor import feeds
 from segue.apps.monitor.feeds import AGENT, Poller, decoded, plain_text, read_feed, read_json
 from segue.apps.monitor.growing import read_more
 from segue.apps.monitor.sources import Source, read_sources
@@ -37,6 +40,14 @@ class Site(BaseHTTPRequestHandler):
             headers, body = {}, Site.robots.encode()
         elif Site.broken:
             headers, body, status = {"retry-after": "4000"}, b"", Site.broken
+        elif self.path == "/slow":
+            self.send_response(200)
+            self.end_headers()
+            with contextlib.suppress(OSError):
+                for _ in range(200):
+                    self.wfile.write(b" ")
+                    time.sleep(0.05)
+            return
         elif self.path == "/moved":
             headers, body, status = {"location": "https://elsewhere.example/feed"}, b"", 301
         elif self.headers.get("if-none-match") == '"v1"':
@@ -76,7 +87,7 @@ def test_feeds_become_rows() -> None:
     assert second == {"title": "Second", "id": "https://a.example/2"}
     [entry] = read_feed(ATOM)
     assert (entry["title"], entry["text"], entry["author"]) == ("长江电力", "净利润增长", "甲")
-    assert read_json('{"items": [{"text": "a"}, 3]}') == [{"text": "a"}]
+    assert read_json('{"items": [{"text": "a"}]}') == ([{"text": "a"}], [])
     assert plain_text("a <b>&amp;</b> c") == "a & c"
 
 
@@ -144,6 +155,13 @@ def test_trouble_makes_the_looks_rarer(site: str) -> None:
     assert found.wait >= 4000
     Site.broken = 0
     assert poller.look({}).wait == 77.0
+
+
+def test_a_site_that_sends_a_byte_now_and_then_keeps_nobody_waiting(site: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(feeds, "DEADLINE", 0.3)
+    found = Poller(feed(f"{site}/slow")).look({})
+    assert found.problem is not None
+    assert "took more than" in found.problem
 
 
 def test_robots_and_redirects_are_obeyed_not_followed(site: str) -> None:

@@ -1,9 +1,9 @@
-"""What is being said, by topic and company, and an alarm when it turns.
+"""Opinion monitoring: sentiment by topic and company, and alarms when it changes.
 
-Reading a text, without HTTP: `texts` (rows, times, languages), `terms` (n-grams with their places), `linear` (weights
-and exact contributions), `entities` (codes and names), `learn` and `model` (all of it, calibrated), `folder`. The
-stream: `sources` (the operator's list), `growing` and `feeds` (what they give), `repeats` (duplicates), `names` (new
-ones), `watch` (what is usual, and when it turns), `levels` (thresholds for a budget of false alarms), `store` (all
-statements), `stream` (one transaction for each batch). The service: `service`, `routes`, `mail`, `page/`. Functions
-for Python are in `interface`.
+Classification of a text, without HTTP: `texts` (rows, times, languages), `terms` (n-grams with their positions),
+`linear` (weights and exact contributions), `entities` (codes and names), `learn` and `model` (training, calibration,
+inference), `folder` (models on disk). The stream: `sources` (the operator's configuration), `growing` and `feeds`
+(files and HTTP), `repeats` (duplicates), `names` (names missing from the list), `watch` (baselines and detectors),
+`levels` (thresholds for a budget of false alarms), `store` (SQL statements), `stream` (one transaction per batch). The
+service: `service`, `routes`, `mail`, `page/`. Functions for Python are in `interface` and `views`.
 """

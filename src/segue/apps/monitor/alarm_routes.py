@@ -1,6 +1,7 @@
-"""The routes of alarms: listed, looked at, acknowledged, commented on."""
+"""HTTP routes of alarms: list, read, acknowledge, comment."""
 
-from typing import Annotated, Any, Literal
+import asyncio
+from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import Response
@@ -8,9 +9,9 @@ from pydantic import Field
 
 from segue.apps.keys import Caller
 from segue.apps.monitor import queries
-from segue.apps.monitor.describe import alarm_reason
 from segue.apps.monitor.groups import grouped
 from segue.apps.monitor.routes import Name, Number, missing, service_of
+from segue.apps.monitor.views import told
 from segue.apps.web import Strict, needs
 from segue.serve.answers import ERRORS, answer
 from segue.serve.errors import ApiError, too_large
@@ -20,7 +21,7 @@ router = APIRouter(route_class=LimitedRoute, responses=ERRORS)
 
 
 class Comment(Strict):
-    """What somebody has to say."""
+    """A comment on an alarm."""
 
     text: Annotated[str, Field(min_length=1)]
 
@@ -33,7 +34,7 @@ async def list_alarms(
     topic: Name = "",
     limit: Annotated[int, Query(ge=1, le=500)] = 100,
 ) -> Response:
-    """Alarms, the latest first: all, those of an entity, of a topic, or of an entity within a topic."""
+    """List alarms, the latest first: all, or those of an entity, a topic, or an entity within a topic."""
     asked = entity if entity or topic else None
     found = await service_of(request).database.run(
         lambda connection: queries.alarms(connection, state=state, entity=asked, topic=topic, limit=limit)
@@ -43,16 +44,11 @@ async def list_alarms(
 
 @router.get("/v1/alarms/{number}", tags=["alarms"], dependencies=[needs("agent")])
 async def read_alarm(number: Number, request: Request) -> Response:
-    """An alarm with its reason, its figures, the texts behind it in groups, comments, and related alarms."""
+    """Return an alarm with its reason, figures, grouped texts, comments, and related alarms."""
     found = await service_of(request).database.run(lambda connection: queries.one_alarm(connection, number))
     if found is None:
         raise missing("an alarm", number)
-    return answer({**told(found), "groups": grouped(found["texts"])})
-
-
-def told(one: dict[str, Any]) -> dict[str, Any]:
-    """With its reason in words."""
-    return {**one, "reason": alarm_reason(one["entity"], one["topic"], one["kind"], one["figures"])}
+    return answer({**told(found), "groups": await asyncio.to_thread(grouped, found["texts"])})
 
 
 @router.post("/v1/alarms/{number}/acknowledge", tags=["alarms"])
@@ -61,7 +57,7 @@ async def acknowledge(
     request: Request,
     caller: Caller = needs("agent"),  # noqa: B008
 ) -> Response:
-    """Somebody has seen it, and the alarms of the same incident."""
+    """Acknowledge an alarm and the other alarms of its incident."""
     service = service_of(request)
     if not await service.database.run(lambda connection: queries.acknowledge(connection, number, caller.name)):
         raise missing("an alarm", number)
@@ -76,7 +72,7 @@ async def comment(
     request: Request,
     caller: Caller = needs("agent"),  # noqa: B008
 ) -> Response:
-    """Adds a comment."""
+    """Add a comment to an alarm."""
     service = service_of(request)
     text = body.text.replace("\0", "").strip()
     if len(text) > service.settings.max_comment:

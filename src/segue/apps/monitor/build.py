@@ -1,4 +1,4 @@
-"""A model of a monitor from labelled rows, written into a folder with its report."""
+"""Training of a monitor model from labelled rows, and its folder with the evaluation report."""
 
 import time
 from collections.abc import Callable
@@ -22,17 +22,17 @@ REPORT_PAGE, REPORT_TEXT = "report.html", "report.md"
 
 @dataclass(frozen=True, kw_only=True)
 class Built:
-    """A model that was measured."""
+    """A trained and evaluated model."""
 
     model: MonitorModel
     rows: LabelledRows
     learned: Learned
     about: dict[str, Any]
     temporary: TemporaryDirectory[str] = field(repr=False)
-    """Holds a network that was fine-tuned until it is written."""
+    """Folder of the fine-tuned network until the model is written."""
 
     def write(self, folder: Path) -> None:
-        """Into an empty folder."""
+        """Write the model and its report into an empty folder."""
         blocks = report(self.rows, self.learned, self.about["summary"])
         write_model(folder, self.model, self.rows.rows, self.about)
         (folder / REPORT_PAGE).write_text(to_html(TITLE, blocks), encoding="utf-8")
@@ -42,8 +42,8 @@ class Built:
 def build(
     rows: LabelledRows, entities: Entities, *, seed: int, told: Callable[[str], object], model: str = NO_MODEL
 ) -> Built:
-    """Learns and measures. `model` is fine-tuned and used if that helps: a name, a folder, "auto" for the packaged one
-    of the rows' language, or "none"."""
+    """Train and evaluate a model. The network `model` (a name, a folder, "auto" for the packaged one of the rows'
+    language, or "none") is fine-tuned, and used if it improves the predictions of held-out rows."""
     temporary = TemporaryDirectory(prefix="segue-monitor-")
     texts = [row.text for row in rows.rows if row.sentiment is not None]
     trainer = choose_trainer(model, texts, folder=Path(temporary.name), seed=seed, told=told)

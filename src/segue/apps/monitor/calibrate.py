@@ -1,8 +1,8 @@
-"""Probabilities that mean what they say: a temperature and a bias for each class, fitted to held-out rows.
+"""Calibration of probabilities: a temperature and a bias for each class, fitted to held-out rows.
 
-In: scores of rows that a model has not learned from, and what is right. Out: a `Calibration`, or for two models a
-`Mixture`, which also says what each of them counts. How far it is off is the
-expected calibration error: the mean distance of confidence and share of right answers, over bins of the confidence.
+In: scores of held-out rows, and their labels. Out: a `Calibration`, or for two models a `Mixture`, which also has the
+weight of each. Calibration is measured by the expected calibration error: the mean distance between confidence and
+accuracy over bins of the confidence.
 """
 
 from collections.abc import Sequence
@@ -35,7 +35,8 @@ class Calibration:
 
 @dataclass(frozen=True, kw_only=True)
 class Mixture:
-    """Two models together: probabilities are the softmax of the scores of each, times its weight, plus `bias_C`."""
+    """A logistic mixture of two models: probabilities are the softmax of the weighted sum of their scores plus
+    `bias_C`."""
 
     linear: float
     network: float
@@ -51,13 +52,14 @@ class Mixture:
 def fit_calibration(
     scores_NC: NDArray[np.floating], labels: Sequence[int], weights: Sequence[float] | None = None
 ) -> Calibration:
-    """By the smallest loss; few rows change little. `weights` are what each row counts. Default: all the same."""
+    """Minimise the cross-entropy, with a penalty that keeps the calibration close to the identity if rows are few.
+    `weights` are those of the rows. Default: equal weights."""
     (scale,), bias_C = _fit([scores_NC], labels, weights)
     return Calibration(scale=scale, bias_C=bias_C)
 
 
 def fit_mixture(linear_NC: NDArray[np.floating], network_NC: NDArray[np.floating], labels: Sequence[int]) -> Mixture:
-    """By the smallest loss; few rows change little, and then both count the same."""
+    """Minimise the cross-entropy, with a penalty that keeps the two weights equal if there are few rows."""
     (linear, network), bias_C = _fit([linear_NC, network_NC], labels, None)
     return Mixture(linear=linear, network=network, bias_C=bias_C)
 
@@ -65,7 +67,7 @@ def fit_mixture(linear_NC: NDArray[np.floating], network_NC: NDArray[np.floating
 def _fit(
     models: Sequence[NDArray[np.floating]], labels: Sequence[int], weights: Sequence[float] | None
 ) -> tuple[list[float], Floats]:
-    """What each model counts, and the biases of the classes."""
+    """Return the weight of each model, and the biases of the classes."""
     count, classes = len(models), models[0].shape[1]
     scores_KNC = torch.from_numpy(np.stack([one.astype(np.float64) for one in models]))
     gold = torch.tensor(list(labels), dtype=torch.int64)
@@ -91,7 +93,7 @@ def _fit(
 
 
 def calibration_error(probabilities_NC: Floats, labels: Sequence[int]) -> float:
-    """The expected calibration error of the first answers."""
+    """Return the expected calibration error of the predicted classes."""
     if not len(labels):
         return 0.0
     sure_N = probabilities_NC.max(axis=1)
@@ -102,7 +104,7 @@ def calibration_error(probabilities_NC: Floats, labels: Sequence[int]) -> float:
 
 
 def macro_f1(found: Sequence[int], labels: Sequence[int]) -> float:
-    """Mean F1 of the classes that occur."""
+    """Return the mean F1 of the classes that occur in the labels."""
     answers, gold = np.asarray(found), np.asarray(labels)
     scores = []
     for one in sorted(set(gold.tolist())):

@@ -1,4 +1,4 @@
-"""The report of a day, as one HTML file: alarms, who was talked about, how it compares with the four weeks before."""
+"""The daily report as one HTML file: volume and the four weeks before, alarms, entities, topics, negative texts."""
 
 from typing import Any
 
@@ -11,11 +11,11 @@ from segue.report.pages import Block, Bullets, Heading, Paragraph, Picture, Tabl
 
 MOST = 15
 PAST = 28
-"""Days before that it is compared with."""
+"""Days of history that the day is compared with."""
 
 
 def daily_report(connection: Connection, day: float) -> str:
-    """The report of the day that begins at a time."""
+    """Return the report of the UTC day that contains a time."""
     start, end = day // DAY * DAY, day // DAY * DAY + DAY
     title = f"Daily report of {moment(start)[:10]}"
     line = queries.timeline(connection, entity="", topic="", start=start - PAST * DAY, end=end)["points"]

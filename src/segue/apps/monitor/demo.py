@@ -1,8 +1,8 @@
-"""Real texts for a first look, from a folder that is given.
+"""The demonstration: a monitor trained on and fed with real texts from a given folder.
 
-The folder has `labelled.*` (text, sentiment), `texts.*` (text, time), and if there are any `entities.*` (code, names)
-and `prices.*` (date, symbol, close), as csv, tsv, jsonl or parquet, compressed or not. The folders
-`financial_phrasebank` and `stocknet`, with the files that these data sets have, will do as well.
+The folder has `labelled.*` (text, sentiment), `texts.*` (text, time), and optionally `entities.*` (code, names) and
+`prices.*` (date, symbol, close), as csv, tsv, jsonl or parquet, compressed or not. A folder that contains the data sets
+`financial_phrasebank` and `stocknet` as they are distributed is accepted too.
 """
 
 import lzma
@@ -22,7 +22,7 @@ CLOSES = "stocknet/prices.csv"
 
 
 def prepare_demo(folder: Path, data: Path, listed: Listed, *, told: Callable[[str], object]) -> Listed:
-    """Learns a monitor in `folder`, if there is none, and gives the list with the texts of the data as a source."""
+    """Train a monitor in `folder` if there is none, and return the configuration with the texts as a source."""
     texts = _found(data, "texts", STREAM)
     if texts is None:
         raise DataError(f"{data} must contain texts.csv, with columns text and time; it does not. Add it.")
@@ -41,7 +41,7 @@ def prepare_demo(folder: Path, data: Path, listed: Listed, *, told: Callable[[st
 
 
 def _found(data: Path, name: str, other: str) -> Path | None:
-    """A file by its name without its ending, or by the other name."""
+    """Return the file with a name and any suffix, or the one of the data set; None if there is neither."""
     own = sorted(data.glob(f"{name}.*")) if data.is_dir() else []
     known = [data / other, data / f"{other}.xz"]
     return next((path for path in [*own, *known] if path.is_file()), None)
@@ -59,7 +59,7 @@ def _labelled(data: Path) -> Any:
 
 
 def _entities(data: Path) -> Any:
-    """Companies of stocknet are also known by the first words of their names."""
+    """Return the list of entities; companies of stocknet also get their short names."""
     found = _found(data, "entities", COMPANIES)
     if found is None or found.name.partition(".")[0] == "entities":
         return found
@@ -71,7 +71,7 @@ def _entities(data: Path) -> Any:
 
 
 def short_name(name: str) -> str:
-    """A company without what kind it is: Apple of Apple Inc."""
+    """Return the name of a company without its legal form: Apple for Apple Inc."""
     kinds = {"inc", "inc.", "corporation", "corp", "corp.", "company", "limited", "ltd", "plc", "co.", "&", "the"}
     words = [word.rstrip(",") for word in name.split()]
     while len(words) > 1 and words[-1].lower() in kinds:

@@ -1,9 +1,9 @@
-"""Codes and names of companies in a text: those of a list, the longest first.
+"""Entity recognition by a list of codes and names, with longest match.
 
-In: a table with the columns code and names (several names with | between them). Out: where each is mentioned. All
-names are one tree of characters, walked from each place where a word may begin. In scripts with spaces a name is a
-whole word, and upper and lower case are the same in names of four letters and more; a shorter name or code must be
-written as in the list, or behind a dollar sign ($T, $ aapl). A code of digits must not touch other digits.
+In: a table with the columns code and names (separated by |). Out: the mentions in a text. All names form one trie of
+characters, which is walked from each position where a word may begin. In scripts with spaces a name must be a whole
+word, and names of four or more letters match regardless of case; a shorter name or code must be written as in the
+list, or after a dollar sign ($T, $ aapl). A code of digits must not touch other digits.
 """
 
 from collections.abc import Iterable, Sequence
@@ -18,7 +18,7 @@ from segue.errors import DataError
 from segue.text.unicode import is_unspaced
 
 SHORT = 4
-"""Letters from which case does not matter."""
+"""Minimum number of letters of names that match regardless of case."""
 LONGEST = 100
 MOST = 100_000
 COLUMNS = {"code": ("code", "symbol", "entity", "代码"), "names": ("names", "name", "company", "公司", "名称")}
@@ -26,7 +26,7 @@ COLUMNS = {"code": ("code", "symbol", "entity", "代码"), "names": ("names", "n
 
 @dataclass(frozen=True, kw_only=True)
 class Entity:
-    """What texts are about."""
+    """A company, or whatever else texts are about."""
 
     code: str
     names: tuple[str, ...]
@@ -34,7 +34,7 @@ class Entity:
 
 @dataclass(frozen=True, kw_only=True)
 class Mention:
-    """Where a text names an entity."""
+    """A mention of an entity, with its position in the text."""
 
     entity: str
     start: int
@@ -43,7 +43,7 @@ class Mention:
 
 @dataclass(frozen=True, kw_only=True)
 class Entities:
-    """A list of them."""
+    """The list of entities."""
 
     all: tuple[Entity, ...]
 
@@ -54,7 +54,7 @@ class Entities:
 
     @cached_property
     def _tree(self) -> dict[str, Any]:
-        """Characters, lower case; under "" what ends there: pairs of the name as it is written and the code."""
+        """Trie of lower-case characters; the key "" holds the names that end there, as pairs of spelling and code."""
         tree: dict[str, Any] = {}
         for one in self.all:
             for name in (one.code, *one.names):
@@ -65,7 +65,7 @@ class Entities:
         return tree
 
     def mentions(self, text: str) -> list[Mention]:
-        """All of them, in their order; they do not overlap."""
+        """Return all mentions in a text, in order; they do not overlap."""
         lowered = text.lower() if len(text.lower()) == len(text) else text
         found = []
         place = 0
@@ -97,7 +97,7 @@ class Entities:
 
 @lru_cache(maxsize=100_000)
 def _is_end(character: str) -> bool:
-    """Whether a name may begin or end beside this character."""
+    """Return True if a name may begin or end next to this character."""
     return not character.isalnum() or is_unspaced(character)
 
 
@@ -118,7 +118,7 @@ def _behind_dollar(text: str, start: int) -> bool:
 
 
 def read_entities(source: str | Path | Table) -> Entities:
-    """The list of a file, or of a table in memory."""
+    """Read the list from a file or a table in memory."""
     table = open_given(source)
     by_name = {column.strip().casefold(): column for column in reversed(table.columns)}
     columns = {role: next((by_name[n] for n in names if n in by_name), None) for role, names in COLUMNS.items()}
@@ -144,5 +144,5 @@ def read_entities(source: str | Path | Table) -> Entities:
 
 
 def entities_of(listed: Iterable[tuple[str, Sequence[str]]]) -> Entities:
-    """A list from codes and names."""
+    """Return the list of codes and their names."""
     return Entities(all=tuple(Entity(code=code, names=tuple(dict.fromkeys(names))) for code, names in listed))

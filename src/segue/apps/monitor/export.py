@@ -1,4 +1,4 @@
-"""Texts with what was read in them, as csv or parquet; a row for each text, or for each mention of an entity."""
+"""Export of texts with their predictions, as csv or parquet: a row per text, or per mention of one entity."""
 
 import csv
 import io
@@ -20,18 +20,18 @@ COLUMNS = (
 )  # fmt: skip
 AT_ONCE = 1000
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
-"""How a cell begins that a spreadsheet would compute."""
+"""First characters of cells that a spreadsheet would evaluate."""
 
 
 def page_of(
     connection: Connection, *, entity: str, topic: str, start: float, before: tuple[float, int]
 ) -> list[dict[str, Any]]:
-    """The next rows, the latest first."""
+    """Return the next rows before a position, the latest first."""
     return queries.texts(connection, entity=entity, topic=topic, start=start, before=before, limit=AT_ONCE)
 
 
 def exported(one: dict[str, Any], entity: str) -> dict[str, Any]:
-    """A row of the export."""
+    """Return a text as a row of the export."""
     return {
         "number": one["number"],
         "time": datetime.fromtimestamp(one["time"], UTC).isoformat(),
@@ -51,7 +51,7 @@ def exported(one: dict[str, Any], entity: str) -> dict[str, Any]:
 
 
 def csv_lines(rows: list[dict[str, Any]], *, header: bool) -> str:
-    """Rows as csv. A text that a spreadsheet would take for a formula gets an apostrophe before it."""
+    """Return rows as csv. A cell that a spreadsheet would take for a formula gets an apostrophe in front."""
     file = io.StringIO()
     writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
     if header:
@@ -67,7 +67,7 @@ def csv_lines(rows: list[dict[str, Any]], *, header: bool) -> str:
 
 
 def parquet_bytes(rows: list[dict[str, Any]]) -> bytes:
-    """Rows as parquet."""
+    """Return rows as the bytes of a parquet file."""
     try:
         arrow, parquet = import_module("pyarrow"), import_module("pyarrow.parquet")
     except ImportError:
@@ -83,7 +83,7 @@ def parquet_bytes(rows: list[dict[str, Any]]) -> bytes:
 def pages(
     database: Database, *, entity: str, topic: str, start: float, end: float, most: int
 ) -> Iterator[list[dict[str, Any]]]:
-    """All rows between two times, up to `most`."""
+    """Yield the rows between two times in pages, at most `most` rows."""
     before = (end, 0)
     while most > 0:
         found = database.do(
@@ -110,7 +110,7 @@ def write_export(
     replace: bool,
     inputs: Sequence[Path],
 ) -> int:
-    """Writes a file, of the kind that its name says; gives the number of rows."""
+    """Write csv or parquet, as the suffix of the file says, and return the number of rows."""
     count = 0
     if out.suffix not in (".csv", ".parquet"):
         raise ConfigError(f"--out must end with .csv or .parquet; got {out.name!r}. Choose another name.")

@@ -1,7 +1,7 @@
-"""Models of a monitor on disk: model.json, rows.jsonl, entities.jsonl, tensors.safetensors, report.html and .md, and
-where a network joins the linear model, network/.
+"""Monitor models on disk: model.json, rows.jsonl, entities.jsonl, tensors.safetensors, report.html and report.md, and
+network/ if a network is combined with the linear model.
 
-`segue.apps.folder` says where they are.
+`segue.apps.folder` has their location.
 """
 
 import json
@@ -28,14 +28,14 @@ from segue.errors import CheckpointError
 
 ROWS, ENTITIES, TENSORS, NETWORK = "rows.jsonl", "entities.jsonl", "tensors.safetensors", "network"
 OWN = ("format", "topics", "sentiment", "topic", "entity", "joined")
-"""What `write_model` writes of a model; the rest is what is remembered of it."""
+"""Keys of model.json that `write_model` sets; the others come from `about`."""
 CORRECTIONS = "corrections"
-"""The source of rows that people corrected."""
+"""Source of rows that come from corrections."""
 
 
 def models_with(monitor: Path, texts: Collection[str]) -> list[str]:
-    """Names of the models that have learned from the correction of one of some texts, or are damaged, so that nobody
-    knows."""
+    """Return the names of the models that were trained on corrections of these texts, and of damaged models, for which
+    that is unknown."""
 
     def has(name: str) -> bool:
         try:
@@ -48,7 +48,7 @@ def models_with(monitor: Path, texts: Collection[str]) -> list[str]:
 
 
 def write_model(folder: Path, model: MonitorModel, rows: tuple[Labelled, ...], about: dict[str, Any]) -> None:
-    """Into an empty folder; `about` is what else is to be remembered of it."""
+    """Write a model into an empty folder; `about` holds further keys for model.json."""
     values = {
         "format": FORMAT,
         "topics": list(model.topics),
@@ -104,7 +104,7 @@ def _joined_values(joined: Joined) -> dict[str, Any]:
 
 
 def read_rows(folder: Path) -> list[Labelled]:
-    """The rows that a model learned from, after comparing them with their hash."""
+    """Read the rows that a model was trained on, after verifying their hash."""
     verify(folder, [ROWS], remedy="Roll back to another model, or restore a back-up.")
     found = []
     with (folder / ROWS).open(encoding="utf-8") as file:
@@ -125,7 +125,7 @@ def read_rows(folder: Path) -> list[Labelled]:
 
 
 def read_model(folder: Path) -> MonitorModel:
-    """Loads the model of a folder, after comparing every file with its hash."""
+    """Load a model, after verifying the hash of every file."""
     verify(folder)
     try:
         values = read_about(folder)
@@ -166,7 +166,7 @@ def _calibration(values: dict[str, Any]) -> Calibration:
 
 
 def _joined(folder: Path, values: dict[str, Any]) -> Joined:
-    """The network and what it counts; ValueError where it tells something else than sentiment."""
+    """Load the network and its weight; raise ValueError if it does not classify sentiment."""
     chinese = values["chinese"]
     network = Network(model=load_finetuned(folder / NETWORK), chinese=None if chinese is None else bool(chinese))
     if not network.places:

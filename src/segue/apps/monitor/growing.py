@@ -1,9 +1,9 @@
-"""Files that may grow, and folders that may get more of them: what came since the last look.
+"""Incremental reading of growing files and folders.
 
-In: a source and the place where reading stopped. Out: rows, a few at a time, each time with the place after them. A
-line that has no end yet waits for its end, unless the source is not followed. Files that cannot grow (compressed ones,
-parquet, json) are read with segue's table readers. A place belongs to a file by its path and its first bytes: another
-file that came into its place is read from its beginning.
+In: a source and the position where reading stopped. Out: rows in small batches, each with the position after it. A line
+without an end waits for it, unless the source is not followed. Files that cannot grow (compressed ones, parquet, json)
+are read with segue's table readers. A position belongs to a file by its path and its first bytes: another file in the
+same place is read from its beginning.
 """
 
 import csv
@@ -22,14 +22,14 @@ from segue.errors import DataError
 GROWING = {".jsonl": "jsonl", ".ndjson": "jsonl", ".csv": "csv", ".tsv": "tsv", ".txt": "txt"}
 LONGEST_LINE = 1 << 20
 HEAD = 1024
-"""Bytes by which a file is known again."""
+"""Number of first bytes that identify a file."""
 MOST_LINES = 200
-"""Lines of one cell in quotes."""
+"""Maximum number of lines in a quoted cell."""
 
 
 @dataclass
 class Some:
-    """A few rows, and the place after them."""
+    """A batch of rows, and the position after it."""
 
     rows: list[Any] = field(default_factory=list)
     refused: list[tuple[str, Any]] = field(default_factory=list)
@@ -37,7 +37,7 @@ class Some:
 
 
 def read_more(source: Source, place: dict[str, Any], *, most: int) -> Iterator[Some]:
-    """What there is after a place."""
+    """Yield batches of at most `most` rows after a position."""
     files: dict[str, Any] = {name: dict(known) for name, known in place.get("files", {}).items()}
     for path in _paths(source):
         name = str(path.resolve()) if source.kind == "file" else path.relative_to(source.path).as_posix()
@@ -71,9 +71,9 @@ class _Bad:
 
 
 _END = object()
-"""After the last row of a table."""
+"""Marks the end of a table."""
 _Rows = Iterator[tuple[Any, dict[str, Any]]]
-"""Rows, each with the place after it."""
+"""Rows, each with the position after it."""
 
 
 def _paths(source: Source) -> list[Path]:
@@ -100,12 +100,13 @@ def _table(path: Path, known: dict[str, Any], source: Source) -> _Rows:
 
 def _growing(path: Path, known: dict[str, Any], source: Source, kind: str) -> _Rows:
     offset, columns = int(known.get("offset", 0)), known.get("columns")
+    comma = known.get("comma", "\t" if kind == "tsv" else ",")
     if path.stat().st_size < offset:  # another file now
         offset, columns = 0, None
     with path.open("rb") as file:
         file.seek(offset)
         while (line := _line(file, quoted=kind == "csv", final=not source.follow)) is not None:
-            place: dict[str, Any] = {"offset": file.tell(), "columns": columns}
+            place: dict[str, Any] = {"offset": file.tell(), "columns": columns, "comma": comma}
             try:
                 text, readable = line.decode(source.encoding), True
             except UnicodeDecodeError:
@@ -126,21 +127,40 @@ def _growing(path: Path, known: dict[str, Any], source: Source, kind: str) -> _R
             elif not text.strip():
                 continue
             elif kind in ("csv", "tsv"):
-                cells = next(csv.reader([text])) if kind == "csv" else text.split("\t")
+                if columns is None and kind == "csv":
+                    comma = next((one for one in (",", "\t", ";") if one in text), comma)
+                cells, why = _cells(text, comma, quoted=kind == "csv")
                 if columns is None:
                     columns = [cell.strip() for cell in cells]
-                elif len(cells) != len(columns):
-                    yield _Bad(f"a row must have {len(columns)} cells; it has {len(cells)}", text), place
-                else:
+                elif not why and len(cells) == len(columns):
                     yield dict(zip(columns, cells, strict=True)), place
+                elif b"\n" in line[:-1]:  # a quote without its end: only the line that has it is lost
+                    first = line.index(b"\n") + 1
+                    file.seek(file.tell() - len(line) + first)
+                    text = line[:first].decode(source.encoding, "replace").rstrip("\r\n")
+                    yield _Bad("a quote must have an end; it has none", text), {**place, "offset": file.tell()}
+                else:
+                    yield _Bad(why or f"a row must have {len(columns)} cells; it has {len(cells)}", text), place
             elif kind == "txt":
                 yield {"text": text}, place
             else:
                 yield from_json(text), place
 
 
+def _cells(text: str, comma: str, *, quoted: bool) -> tuple[list[str], str]:
+    """Return the cells of a line, and why csv does not allow them, if it does not. Quotes over several lines must be
+    as csv has them: one that was never closed would take the lines up to the next one."""
+    if not quoted:
+        return text.split(comma), ""
+    csv.field_size_limit(max(csv.field_size_limit(), LONGEST_LINE))
+    try:
+        return next(csv.reader([text], delimiter=comma, strict="\n" in text)), ""
+    except csv.Error as error:
+        return [text], f"a row must be one of csv; it is not: {error}"
+
+
 def _line(file: BinaryIO, *, quoted: bool, final: bool) -> bytes | None:
-    """The next line, or with `quoted` as many as a cell in quotes has; None where there is no whole one."""
+    """Return the next line, with `quoted` all lines of a quoted cell; None if there is no complete one."""
     start = file.tell()
     found = b""
     for _ in range(MOST_LINES):
@@ -160,8 +180,30 @@ def _line(file: BinaryIO, *, quoted: bool, final: bool) -> bytes | None:
     return found
 
 
+def next_line(file: BinaryIO) -> bytes | None:
+    """Return the next line of a stream, of at most one byte more than LONGEST_LINE; None at its end. The rest of a
+    longer line is skipped."""
+    found = file.readline(LONGEST_LINE + 1)
+    part = found
+    while len(found) > LONGEST_LINE and part and not part.endswith(b"\n"):
+        part = file.readline(LONGEST_LINE)
+    return found or None
+
+
+def row_of(line: bytes, encoding: str) -> Any:
+    """Return the row of a line of JSON or of text, or what is wrong with it."""
+    text = line.decode(encoding, "replace").strip()
+    if len(line) > LONGEST_LINE:
+        return _Bad(f"a line must have at most {LONGEST_LINE:,} bytes; it has more", text[:200])
+    try:
+        line.decode(encoding)
+    except UnicodeDecodeError:
+        return _Bad(f"a line must be in {encoding}; it is not. Name the encoding of the source", text)
+    return from_json(text) if text.startswith("{") else {"text": text}
+
+
 def from_json(text: str) -> Any:
-    """The object of a line, or what is wrong with it."""
+    """Return the object of a line of JSON, or a `_Bad` with the reason why it is none."""
     try:
         row = json.loads(text)
     except (ValueError, RecursionError):
@@ -170,5 +212,5 @@ def from_json(text: str) -> Any:
 
 
 def bad_reason(row: Any) -> tuple[str, str] | None:
-    """Why a row of `from_json` is none."""
+    """Return reason and line if a row is a `_Bad`; None otherwise."""
     return (row.why, row.line) if isinstance(row, _Bad) else None

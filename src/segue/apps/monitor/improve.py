@@ -1,8 +1,8 @@
-"""A monitor learns again, with labels that people corrected and others accepted, and switches only if that is no worse.
+"""Retraining with accepted corrections, and switching to the new model only if it is no worse.
 
-A fifth of all rows is held back. What was known before, and what is known now, are each learned without it and asked
-the same rows, with a network if the model in use was learned with one. Then a model of everything is made; it goes into
-use if at least as many of them were told rightly, of the sentiments of texts and of those of single entities.
+A fifth of all rows is held out. Two models are trained without it, on the previous and on the new set of rows, with a
+network if the model in use has been trained with one, and evaluated on the held-out rows. Then a model is trained on
+everything; it is put into use if accuracy is no lower, both for texts and for single entities.
 """
 
 import shutil
@@ -27,45 +27,45 @@ from segue.apps.monitor.targets import labels_by_code, targets_of
 from segue.errors import ConfigError
 
 HELD = 5
-"""One row of so many is held back."""
+"""One row in this many is held out."""
 TRIES = 5
-"""How often it begins again because people were deleted meanwhile."""
+"""Maximum number of attempts if people are deleted meanwhile."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class MonitorImprovement:
-    """What came of learning again."""
+    """Result of retraining."""
 
     model: str
     """Name of the new model."""
     learned: int
-    """Accepted corrections that it knows and the one before did not."""
+    """Number of accepted corrections that the previous model had not been trained on."""
     asked: int
-    """Rows that were held back."""
+    """Number of held-out rows."""
     right_before: float
     right_now: float
-    """Share of them whose sentiment was right."""
+    """Accuracy on the held-out rows, before and now."""
     entities_asked: int
-    """Labels of single entities that were held back."""
+    """Number of held-out labels of single entities."""
     entities_before: float
     entities_now: float
-    """Share of them that was right."""
+    """Accuracy on the held-out labels of entities, before and now."""
     switched: bool
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Right:
-    """Shares of held-back sentiments that were right, of texts and of single entities."""
+    """Accuracy on held-out rows, for texts and for single entities."""
 
     texts: float
     entities: float
     asked: int
-    """Labels of entities that were asked."""
+    """Number of labels of entities."""
 
 
 def improve(monitor: Path, *, seed: int, told: Callable[[str], object], model: str | None = None) -> MonitorImprovement:
-    """Learns from what was accepted since the model in use was made. `model` is the network to be tried; None for what
-    the model in use was learned with. Where people are deleted meanwhile, it learns again without their texts."""
+    """Retrain with the corrections that were accepted since the model in use was trained. `model` is the network to
+    try; None for that of the model in use. If people are deleted meanwhile, start again without their texts."""
     with MONITOR.changing(monitor):
         for _ in range(TRIES):
             found = _improve(monitor, seed=seed, told=told, model=model)
@@ -81,7 +81,7 @@ def improve(monitor: Path, *, seed: int, told: Callable[[str], object], model: s
 def _improve(
     monitor: Path, *, seed: int, told: Callable[[str], object], model: str | None
 ) -> MonitorImprovement | None:
-    """None where people were deleted meanwhile; then nothing is left of it."""
+    """Retrain once; return None, and leave no trace, if people were deleted meanwhile."""
     before = MONITOR.current_model(monitor)
     new = _accepted(monitor, before)
     if not new:
@@ -162,7 +162,7 @@ def _accepted(monitor: Path, model: str) -> list[tuple[int, Labelled]]:
 
 
 def _held(rows: Sequence[Labelled], *, seed: int) -> list[Labelled]:
-    """Rows with a sentiment, of the text or of an entity, drawn."""
+    """Draw the held-out rows from those with a sentiment of the text or of an entity."""
     fitting = [row for row in rows if row.sentiment is not None or row.entities]
     order = np.random.default_rng(seed).permutation(len(fitting))
     return [fitting[place] for place in order[: max(1, len(fitting) // HELD)].tolist()]
@@ -174,7 +174,7 @@ def _without(rows: Sequence[Labelled], held: Sequence[Labelled]) -> list[Labelle
 
 
 def _right(model: MonitorModel, held: Sequence[Labelled]) -> _Right:
-    """What a model tells rightly of rows that it has not learned from."""
+    """Return the accuracy of a model on held-out rows."""
     found = model.read_all([row.text for row in held])
     texts, entities = [], []
     for one, row in zip(found, held, strict=True):
@@ -189,7 +189,7 @@ def _right(model: MonitorModel, held: Sequence[Labelled]) -> _Right:
 
 
 def _linear_model(rest: Sequence[Labelled], entities: Entities, *, penalties: Mapping[str, float]) -> MonitorModel:
-    """A linear model of sentiment alone, not calibrated, with penalties that are known: that is quicker."""
+    """Train a linear model of sentiment alone, uncalibrated and with known penalties, which is faster."""
     targets, _ = targets_of(rest, entities)
     plain = Calibration(scale=1.0, bias_C=np.zeros(len(SENTIMENTS)))
     return MonitorModel(

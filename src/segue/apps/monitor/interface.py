@@ -10,7 +10,7 @@ from typing import Any
 from segue.api.errors import python_errors
 from segue.api.progress import StatusLine
 from segue.api.tables import TableLike, rows_of, several, table_source
-from segue.apps.cells import parse_time
+from segue.apps.cells import time_given
 from segue.apps.folder import FIRST, MODELS, check_new, read_about
 from segue.apps.monitor import reading, reviews
 from segue.apps.monitor.build import REPORT_PAGE, build
@@ -24,13 +24,12 @@ from segue.apps.monitor.model import MonitorModel
 from segue.apps.monitor.network import NO_MODEL
 from segue.apps.monitor.reading import ReadSummary
 from segue.apps.monitor.settings import MonitorSettings
-from segue.apps.monitor.sources import POSTED, Source, check_encoding
+from segue.apps.monitor.sources import POSTED, Source, check_encoding, source_name
 from segue.apps.monitor.store import MONITOR
 from segue.apps.monitor.stream import Stream
 from segue.apps.monitor.texts import Rows
 from segue.apps.monitor.watch import DAY
 from segue.apps.postgresql import check_url
-from segue.errors import ConfigError
 from segue.files import check_folder, new_file, write_folder
 
 
@@ -204,7 +203,7 @@ def feed_monitor(
     files = [one for one in given if isinstance(one, str | Path)]
     listed = [
         Source(
-            name=Path(one).name,
+            name=source_name(Path(one)),
             kind="folder" if Path(one).is_dir() else "file",
             path=str(one),
             follow=False,
@@ -379,7 +378,7 @@ def export_monitor(
         >>> segue.export_monitor("keep", "texts.csv")
         1
     """
-    times = [_time(start, -1e18), _time(end, 1e18)]
+    times = [time_given(start, -1e18), time_given(end, 1e18)]
     with MONITOR.opened(Path(folder)) as database:
         return write_export(
             database,
@@ -418,7 +417,7 @@ def report_monitor(folder: str | Path, out: str | Path, *, day: str | None = Non
         >>> segue.report_monitor("tell", "day.html", day="2024-05-01").name
         'day.html'
     """
-    chosen = _time(day, time.time() - DAY)
+    chosen = time_given(day, time.time() - DAY)
     with MONITOR.opened(Path(folder)) as database:
         page = database.do(lambda connection: daily_report(connection, chosen))
     with new_file(Path(out), replace=replace, inputs=[Path(folder)]) as file:
@@ -431,17 +430,5 @@ def _entities(given: TableLike | None) -> Entities:
 
 
 def _model(given: str | Path) -> str:
-    """A folder by its whole path, so that `improve` finds it from elsewhere."""
+    """Return a folder as an absolute path, so that `improve` finds it from elsewhere."""
     return str(Path(given).resolve()) if Path(given).is_dir() else str(given)
-
-
-def _time(given: str | None, otherwise: float) -> float:
-    if given is None:
-        return otherwise
-    found = parse_time(given, UTC)
-    if found is None:
-        raise ConfigError(
-            f"a time must be written as 2024-05-01 or 2024-05-01T10:00:00Z, and be of the years 1902 to 5000; got "
-            f"{given[:40]!r}."
-        )
-    return found

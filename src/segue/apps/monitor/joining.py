@@ -1,11 +1,11 @@
-"""Whether a network joins the linear model, and what each of them counts.
+"""The decision whether a network is combined with the linear model, and the weights of the combination.
 
-In: rows that neither has learned from, with what the linear model says of them. Out: a `Tried`: the network with its
-weights if the rows are told better with it, and what was measured either way.
+In: held-out rows, with the scores of the linear model. Out: a `Tried`: the network with its weights if it improves the
+predictions, and the measurements in either case.
 
-The rule: the rows are cut into five pieces. Each is told by the linear model alone and by both combined, calibrated in
-the same way on the other four. The network is used if their mean loss is lower by a fiftieth and by two standard errors
-of the difference, and no fewer rows are told rightly: it makes every text slower.
+The rule: the rows are divided into five parts. Each part is predicted by the linear model alone and by the combination,
+both calibrated in the same way on the other four parts. The network is used if the mean loss is lower by 2 % and by two
+standard errors of the difference, and accuracy is no lower: it makes every text slower to read.
 """
 
 from collections.abc import Sequence
@@ -21,11 +21,11 @@ from segue.apps.monitor.network import Network, Trainer
 
 PIECES = 5
 LEAST = 100
-"""Held-back rows from which a difference can be told."""
+"""Minimum number of held-out rows for the comparison."""
 WORTH = 0.02
-"""Share of the loss by which it must be lower,"""
+"""Minimum relative reduction of the loss."""
 SURE = 2.0
-"""and standard errors of the difference."""
+"""Minimum reduction of the loss in standard errors of the difference."""
 SMALLEST = 1e-12
 
 Floats = NDArray[np.float64]
@@ -33,7 +33,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, kw_only=True)
 class Joined:
-    """A network, and what it and the linear model count."""
+    """A network, and the weights of it and of the linear model."""
 
     network: Network
     mixture: Mixture
@@ -41,25 +41,25 @@ class Joined:
 
 @dataclass(frozen=True, kw_only=True)
 class Measured:
-    """The same rows told by one model or by both, each piece calibrated on the others."""
+    """Cross-fitted probabilities of the same rows by the linear model and by the combination."""
 
     linear_NC: Floats
     both_NC: Floats
     labels: tuple[int, ...]
 
     def loss(self, probabilities_NC: Floats) -> Floats:
-        """Negative log-likelihood of each row."""
+        """Return the negative log-likelihood of each row."""
         right_N = probabilities_NC[np.arange(len(self.labels)), list(self.labels)]
         found_N: Floats = -np.log(np.maximum(right_N, SMALLEST))
         return found_N
 
     def right(self, probabilities_NC: Floats) -> float:
-        """Share of rows whose sentiment is predicted correctly."""
+        """Return the accuracy."""
         return float((probabilities_NC.argmax(axis=1) == np.array(self.labels)).mean())
 
     @property
     def helps(self) -> bool:
-        """Whether the network is used."""
+        """True if the network improves the predictions by the rule above."""
         before_N = self.loss(self.linear_NC)
         gain_N = before_N - self.loss(self.both_NC)
         error = float(gain_N.std(ddof=1)) / len(gain_N) ** 0.5
@@ -69,28 +69,28 @@ class Measured:
 
 @dataclass(frozen=True, kw_only=True)
 class Tried:
-    """What came of trying a network."""
+    """Result of evaluating a network."""
 
     name: str
     learned: int
-    """Rows that it was fine-tuned on."""
+    """Number of rows that it was fine-tuned on."""
     asked: int
-    """Rows that were held back, and that it can read."""
+    """Number of held-out rows that it can read."""
     missing: str = ""
-    """Why it was not tried; empty where it was."""
+    """Reason why it was not evaluated; empty if it was."""
     measured: Measured | None = None
     trained: Joined | None = None
-    """The network with its weights, whether it helps or not."""
+    """The network with its weights, whether it is used or not."""
     read_N: NDArray[np.bool_] | None = None
-    """Which of the held-out rows it reads."""
+    """Mask of the held-out rows that it can read."""
 
     @property
     def joined(self) -> Joined | None:
-        """What is used; None where it does not help."""
+        """The combination that is used; None if the network does not improve the predictions."""
         return self.trained if self.measured is not None and self.measured.helps else None
 
     def numbers(self) -> dict[str, Any]:
-        """What is kept with the model."""
+        """Return the numbers that are stored with the model."""
         found = {"model": self.name, "used": self.joined is not None, "learned": self.learned, "asked": self.asked}
         if self.measured is None:
             return {**found, "why": self.missing}
@@ -110,8 +110,8 @@ def try_network(
     held: Sequence[tuple[str, int]],
     linear_NC: Floats,
 ) -> Tried:
-    """Fine-tunes a network on rows (texts and sentiments), and asks it and the linear model others; `linear_NC` is what
-    the latter says of them."""
+    """Fine-tune a network on the pairs of text and sentiment in `rest`, and evaluate it on those in `held`, for which
+    `linear_NC` has the scores of the linear model."""
     known = [(text, label) for text, label in rest if trainer.reads(text)]
     asked = sum(trainer.reads(text) for text, _ in held)
     kinds = len({label for _, label in known})
@@ -144,7 +144,7 @@ def try_network(
 
 
 def measure(linear_NC: Floats, network_NC: Floats, labels: Sequence[int]) -> Measured:
-    """Each piece of the rows told with what was fitted to the others."""
+    """Predict each part of the rows with the calibration that was fitted to the other parts."""
     alone_NC, both_NC = np.zeros((len(labels), len(SENTIMENTS))), np.zeros((len(labels), len(SENTIMENTS)))
     for piece in np.array_split(np.arange(len(labels)), PIECES):
         others = np.setdiff1d(np.arange(len(labels)), piece)

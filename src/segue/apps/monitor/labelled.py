@@ -1,9 +1,9 @@
-"""The operator's labelled rows: text, sentiment, topic, time, and the sentiment towards single entities.
+"""Labelled rows of the operator: text, sentiment, topic, time, and the sentiment towards single entities.
 
-In: tables. Out: `Labelled` rows, in the order of their times where they have times. Sentiments are negative, neutral
-and positive, or their usual other names; numbers are 0 and 1 (negative, positive), 0 to 2, or -1 to 1. Labels of
-entities are a list of objects with name (or code) and sentiment, an object of names and sentiments, either of them as
-JSON in a cell, or ACME:negative|GLBX:positive.
+In: tables. Out: `Labelled` rows, sorted by time if most of them have one. Sentiments are negative, neutral and
+positive, or common synonyms; numbers are 0 and 1 (negative, positive), 0 to 2, or -1 to 1. Labels of entities are a
+list of objects with name (or code) and sentiment, an object of names and sentiments, either of them as JSON in a cell,
+or ACME:negative|GLBX:positive.
 """
 
 import json
@@ -33,35 +33,36 @@ MOST_TOPICS = 500
 
 @dataclass(frozen=True, kw_only=True)
 class Labelled:
-    """One row."""
+    """A labelled row."""
 
     text: str
     sentiment: int | None = None
-    """Its place in SENTIMENTS."""
+    """Index in SENTIMENTS."""
     topic: str | None = None
     time: float | None = None
     source: str = ""
     entities: tuple[tuple[str, int], ...] = ()
-    """Codes or names, and the places of their sentiments."""
+    """Codes or names, with the indices of their sentiments."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class LabelledRows:
-    """All of them."""
+    """All labelled rows, and the number of problems by kind."""
 
     rows: tuple[Labelled, ...]
     left_out: dict[str, int] = field(default_factory=dict)
 
 
 def read_labelled(sources: Sequence[str | Path | Table]) -> LabelledRows:
-    """Reads all tables."""
+    """Read all tables."""
     problems: Counter[str] = Counter()
     found = [row for source in sources for row in _rows(source, problems)]
     return gathered(found, problems)
 
 
 def gathered(found: Iterable[Labelled], problems: Counter[str] | None = None) -> LabelledRows:
-    """Rows in the order of their times; the same text with the same labels counts once, and the last label holds."""
+    """Return each text once, with its last labels, sorted by time if most have one; raise DataError if the rows have
+    fewer than two sentiments or too many topics."""
     problems = Counter() if problems is None else problems
     by_text: dict[str, Labelled] = {}
     for row in found:
@@ -119,12 +120,12 @@ def _rows(source: str | Path | Table, problems: Counter[str]) -> list[Labelled]:
 
 
 def _place(given: Any, numbers: Mapping[str, int]) -> int | None:
-    """The place of a sentiment; None if it is not one."""
+    """Return the index of a sentiment; None if it is not one."""
     return _KNOWN.get(clean(given).lower(), numbers.get(_number(given) or ""))
 
 
 def _pairs(cell: Any) -> list[tuple[Any, Any]] | None:
-    """Names of entities with their sentiments, as they are given; None where they cannot be read."""
+    """Return names of entities with their sentiments as given; None if the cell cannot be read."""
     if isinstance(cell, str):
         if cell.lstrip()[:1] not in ("[", "{"):
             parts = [part.rpartition(":") for part in cell.replace("：", ":").split("|") if part.strip()]

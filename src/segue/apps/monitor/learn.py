@@ -1,14 +1,14 @@
-"""From labelled rows to a model whose probabilities were calibrated, and measured, on rows it had not learned from.
+"""Training of linear models, with calibration and evaluation by cross-validation.
 
-Rows are held back in five parts, whole stretches of time where the rows have times. What models of the other parts say
-of each decides the penalty, the temperature and the biases, and is what the report shows; a part is measured with the
-calibration of the others. The model itself learns from all rows.
+Rows are divided into five parts, whole periods if the rows have times. Each part is predicted by models of the other
+parts; these predictions determine the penalty, the temperature and the biases, and are what the report shows, each part
+with the calibration of the others. The model itself is trained on all rows.
 
-Where rows have labels of single entities, weights of their own are learned for them, from what rows say of each entity
-(`targets`) and from the sentiments of all texts; they are measured apart, and all that is said in a text is held back
+If rows have labels of single entities, separate weights are trained for them, on what rows say about each entity
+(`targets`) and on the sentiments of all texts. They are evaluated separately, and all labels of a text are held out
 together.
 
-Where a network is wanted, it is fine-tuned on the first four parts and tried on the last (`joining`).
+A network, if one is asked for, is fine-tuned on the first four parts and evaluated on the last one (`joining`).
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -30,22 +30,22 @@ from segue.apps.monitor.terms import terms_of
 FOLDS = 5
 INVERSE_PENALTIES = (1.0, 4.0, 16.0, 64.0)
 MOST_HELD = 20_000
-"""Rows that are held back; of larger tables the last ones are, or a draw."""
+"""Approximate maximum number of held-out rows; of larger tables only every n-th row is evaluated."""
 NEVER = -30.0
-"""Score of a class that no row has."""
+"""Bias of a class that no row has."""
 
 Tell = Callable[[str], object]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Held:
-    """What models said of rows that they had not learned from."""
+    """Predictions of held-out rows."""
 
     labels: tuple[int, ...]
     probabilities_NC: NDArray[np.float64]
 
     def numbers(self) -> dict[str, Any]:
-        """How good that was."""
+        """Return accuracy, macro F1 and expected calibration error."""
         answers = self.probabilities_NC.argmax(axis=1).tolist()
         right = sum(one == gold for one, gold in zip(answers, self.labels, strict=True))
         return {
@@ -58,24 +58,24 @@ class Held:
 
 @dataclass(frozen=True, kw_only=True)
 class Learned:
-    """A model without its entities."""
+    """A trained model without its list of entities."""
 
     linear: Linear
     topics: tuple[str, ...]
     sentiment: Calibration
     topic: Calibration | None
     held: dict[str, Held]
-    """By "sentiment", "topic" and "entity"."""
+    """Held-out predictions by task: "sentiment", "topic" and "entity"."""
     inverse_penalties: dict[str, float]
     tried: Tried | None = None
-    """What came of a network; None where none was wanted."""
+    """Evaluation of the network; None if none was asked for."""
     entity: Calibration | None = None
-    """Calibration of the weights for single entities; None where rows have too few labels of them."""
+    """Calibration of the weights for single entities; None if rows have too few labels of them."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Job:
-    """One thing to tell: texts, also as terms, and their classes."""
+    """A classification task: texts, their terms, and their classes."""
 
     whole: list[str]
     texts: list[list[str]]
@@ -83,7 +83,7 @@ class _Job:
     classes: int
     in_time: bool
     groups: list[tuple[list[int], list[int]]]
-    """Texts that are measured together, and those that are held back then; what is in none is only learned from."""
+    """Texts that are evaluated together, and those that are held out then; texts in no group are only trained on."""
 
 
 def learn(
@@ -94,8 +94,8 @@ def learn(
     trainer: Trainer | None = None,
     targets: Sequence[Target] = (),
 ) -> Learned:
-    """All that is learned from the rows. `trainer` makes a network of sentiment, which is used if it helps; `targets`
-    are labels of single entities in them."""
+    """Train and evaluate all tasks. `trainer` fine-tunes a network for sentiment, which is used if it improves the
+    predictions; `targets` are the labels of single entities in the rows."""
     told("reading the rows")
     terms = [terms_of(row.text) for row in rows.rows]
     in_time = sum(row.time is not None for row in rows.rows) > len(rows.rows) / 2
@@ -132,8 +132,8 @@ def learn(
 
 
 def learn_sentiments(rows: Sequence[Labelled], targets: Sequence[Target], penalties: Mapping[str, float]) -> Linear:
-    """The weights of sentiment alone, and of entities where there are targets, with penalties that are known. Nothing
-    is held back, measured or calibrated."""
+    """Train the weights of sentiment, and of entities if there are targets, with known penalties; without evaluation
+    and calibration."""
     terms = [terms_of(row.text) for row in rows]
     jobs = {"sentiment": _job(rows, terms, lambda row: row.sentiment, len(SENTIMENTS), False)}
     if targets:
@@ -144,7 +144,7 @@ def learn_sentiments(rows: Sequence[Labelled], targets: Sequence[Target], penalt
 def _linear(
     terms: Sequence[list[str]], targets: Sequence[Target], jobs: Mapping[str, _Job], penalties: Mapping[str, float]
 ) -> Linear:
-    """The weights of all jobs, learned from all rows."""
+    """Train the weights of all tasks on all rows."""
     vocabulary = learn_vocabulary(terms)
     if targets:
         vocabulary = with_marks(vocabulary, [terms_of(one.text) for one in targets])
@@ -168,15 +168,15 @@ def _tell_of(name: str, told: Tell, said: str) -> None:
 
 
 def _tried(job: _Job, trainer: Trainer, last: NDArray[np.int64], linear_NC: NDArray[np.float64]) -> Tried:
-    """A network of the rows that are not in the last part, asked those that are."""
+    """Fine-tune a network on the rows outside of the last part, and evaluate it on the last part."""
     away = set(last.tolist())
     rest = [(job.whole[n], job.labels[n]) for n in range(len(job.labels)) if n not in away]
     return try_network(trainer, rest, [(job.whole[n], job.labels[n]) for n in last.tolist()], linear_NC)
 
 
 def _with_network(held: Held, tried: Tried) -> Held:
-    """What both models say of the last part, which is all that they were asked together; rows that the network does not
-    read are told by the linear model. Without a network that is used, all stays as it is."""
+    """Return the predictions of the combination for the last part, the only one that both models predicted; rows that
+    the network does not read keep those of the linear model. Return `held` if no network is used."""
     if tried.joined is None or tried.measured is None or tried.read_N is None:
         return held
     count = len(tried.read_N)
@@ -204,8 +204,8 @@ def _job(
 
 
 def _entity_job(rows: Sequence[Labelled], terms: Sequence[list[str]], targets: Sequence[Target], in_time: bool) -> _Job:
-    """Labels of entities, which are held back text by text, and the sentiments of all texts. The text of a target that
-    is held back is held back as well."""
+    """Return the task of labels of entities, which are held out text by text, and of the sentiments of all texts; the
+    text of a held-out label is held out as well."""
     together: dict[int, list[int]] = {}
     for place, one in enumerate(targets):
         together.setdefault(one.row, []).append(place)
@@ -224,7 +224,7 @@ def _entity_job(rows: Sequence[Labelled], terms: Sequence[list[str]], targets: S
 def fit(
     rows: Sequence[Sparse], labels: Sequence[int], *, width: int, classes: int, inverse_penalty: float
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Weights and biases of all classes; one that no row has is never the answer."""
+    """Return weights and biases of all classes; a class that no row has is never predicted."""
     present = sorted(set(labels))
     place = {label: number for number, label in enumerate(present)}
     weight_VP, bias_P = fit_weights(
@@ -237,11 +237,11 @@ def fit(
 
 
 _Part = tuple[NDArray[np.float64], list[int]]
-"""Scores of rows that were held back together, and their labels."""
+"""Scores of rows that were held out together, and their labels."""
 
 
 def _held_back(job: _Job, *, seed: int, told: Tell) -> tuple[float, list[_Part], NDArray[np.int64]]:
-    """The best penalty, what each part is told by models of the others, and the numbers of the texts of the last."""
+    """Return the best penalty, scores and labels of each held-out part, and the indices of the last part's texts."""
     count = len(job.groups)
     order = np.arange(count) if job.in_time else np.random.default_rng(seed).permutation(count)
     folds = min(FOLDS, count)
@@ -262,7 +262,7 @@ def _held_back(job: _Job, *, seed: int, told: Tell) -> tuple[float, list[_Part],
 
 
 def _asked(job: _Job, part: NDArray[np.int64]) -> list[int]:
-    """Numbers of the texts of some groups that are measured."""
+    """Return the indices of the texts of some groups that are evaluated."""
     return [number for group in part.tolist() for number in job.groups[group][0]]
 
 
@@ -288,14 +288,14 @@ def _scores_without(
 
 
 def _loss(scores_NC: NDArray[np.float64], labels: Sequence[int]) -> float:
-    """Smallest loss that a calibration reaches: the temperature comes later."""
+    """Return the loss after calibration, because the temperature is fitted later."""
     probabilities_NC = fit_calibration(scores_NC, labels).probabilities(scores_NC)
     return float(-np.log(np.maximum(probabilities_NC[np.arange(len(labels)), list(labels)], 1e-12)).mean())
 
 
 def _calibrated(parts: Sequence[_Part], *, in_time: bool) -> tuple[Held, Calibration]:
-    """Each part measured with the calibration of the others, and that of all. Where parts are stretches of time each
-    counts twice as much as the one before it: the next months are most like the last ones."""
+    """Return the predictions of each part with the calibration of the others, and the calibration of all. If parts are
+    periods, each has twice the weight of the one before it: the next months are most like the last ones."""
     counts = [2.0**place if in_time else 1.0 for place in range(len(parts))]
 
     def fitted(places: Sequence[int]) -> Calibration:

@@ -1,9 +1,9 @@
-"""Thresholds for a budget of false alarms: what the watch would have said to days of the past, drawn anew.
+"""Alarm thresholds for a budget of false alarms, by a block bootstrap of a subject's history.
 
-In: what each text of a subject's history adds to the sums of the watch, and when it came. Out: the lowest thresholds
-with which the watch, run over days of that history in another order, raises no more alarms than the budget. Days are
-drawn whole, so that texts that came in a burst stay one, and alarms within the cool-down of an earlier one are none, as
-they are in the watch. The history holds real events too, so the thresholds err on the quiet side.
+In: the increments of the cumulative sums for each text of the history, and its time. Out: the lowest thresholds with
+which the detector raises no more alarms than the budget on resampled days of that history. Whole days are drawn, so
+that bursts stay intact, and alarms within the cool-down of an earlier one do not count, as in the detector. The
+history contains real events too, so the thresholds err on the quiet side.
 """
 
 import math
@@ -16,47 +16,47 @@ Floats = NDArray[np.float64]
 DAY = 86_400.0
 MONTH = 30 * DAY
 BLOCK = 2 * DAY
-"""Seconds that are drawn together; less where the history is so short that there would be fewer than LEAST_BLOCKS."""
+"""Length of a block in seconds; shorter if the history would have fewer than LEAST_BLOCKS blocks."""
 LEAST_BLOCKS = 14
 MONTHS = 16
-"""Length of what is drawn,"""
+"""Length of the resampled history in months."""
 MOST_DRAWN = 6000
-"""and the most texts of it."""
+"""Maximum number of texts in the resampled history."""
 LOWEST, HIGHEST = 0.3, 30.0
 HALVINGS = 7
 FEW = 4.0
-"""Alarms that a draw must have for their number to mean something. Where the budget is smaller, the threshold is
-carried on from there: one that is higher by 1 raises e times fewer, as for all logarithms of likelihood ratios."""
+"""Minimum number of alarms for a reliable count. For smaller budgets the threshold is extrapolated from there: one
+that is higher by 1 raises e times fewer alarms, as for all logarithms of likelihood ratios."""
 AT_ONCE = 256
 
 
 @dataclass(frozen=True, kw_only=True)
 class Past:
-    """Texts of a subject in the order of their times."""
+    """The history of a subject, sorted by time."""
 
     times_N: Floats
     shifts_NM: Floats
-    """What each adds to the sums that tell a shift."""
+    """Increments of the sums for shifts."""
     surges_N: Floats
-    """What each adds to the sum that tells a surge,"""
+    """Increments of the sum for surges."""
     clock_N: Floats
-    """and what the time until then has taken from it."""
+    """Decrements of the sum for surges, accumulated until each text."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Drawn:
-    """Days of the past in another order. The last of the K sums is that of surges."""
+    """A resampled history. The last of the K sums is that of surges."""
 
     times_N: Floats
     steps_NK: Floats
-    """What is added to each sum before a text is looked at; sums are never below 0."""
+    """Increments of each sum before a text is judged; sums are never below 0."""
     peaks_NK: Floats
-    """What the text itself adds, when the sum is compared with its threshold; it is part of the next step."""
+    """Increments by the text itself, for the comparison with the threshold; they are part of the next step."""
     seconds: float
 
 
 def draw_days(past: Past, *, seed: int) -> Drawn:
-    """Blocks of the past put together."""
+    """Draw blocks of the history with replacement, and join them."""
     since_N = past.times_N - past.times_N[0]
     block = max(1.0, min(BLOCK, float(since_N[-1]) / LEAST_BLOCKS))
     blocks_N = (since_N // block).astype(int)
@@ -79,7 +79,7 @@ def draw_days(past: Past, *, seed: int) -> Drawn:
 
 
 def alarms(drawn: Drawn, *, shift: float, surge: float, cool_down: float, most: float = math.inf) -> int:
-    """How many alarms thresholds raise; no more are counted than the first above `most`. Default: all."""
+    """Return the number of alarms with these thresholds; counting stops above `most`. Default: no limit."""
     levels_K = np.full(drawn.steps_NK.shape[1], shift)
     levels_K[-1] = surge
     sums_K = np.zeros(len(levels_K))
@@ -101,7 +101,7 @@ def alarms(drawn: Drawn, *, shift: float, surge: float, cool_down: float, most: 
 
 
 def levels(past: Past, *, shift: float, surge: float, cool_down: float, seed: int) -> tuple[float, float]:
-    """Thresholds of shifts and of surges, for budgets of alarms in 30 days."""
+    """Return the thresholds of shifts and surges for their budgets of alarms in 30 days."""
     drawn = draw_days(past, seed=seed)
     months = drawn.seconds / MONTH
 

@@ -1,8 +1,8 @@
-"""Linear models of terms: a vocabulary, weights for each class, and what each term of a text contributes.
+"""Linear models of terms: vocabulary, weights for each class, and exact contributions of terms.
 
-In: texts. Out: scores of the classes, or with `contributions` the places of a text and what each of them adds to the
-score of a class. Words with runs of characters, and pieces of words, are two vectors of length 1 side by side, each of
-TF-IDF values. Scores are sums over terms, so contributions are exact: with the bias they add up to the score.
+In: texts. Out: scores of the classes, or with `contributions` the spans of a text and their contributions to a score.
+Words with character n-grams of Chinese, and subwords, are two TF-IDF vectors of length 1, concatenated. Scores are sums
+over terms, so contributions are exact: with the bias they add up to the score.
 """
 
 from collections import Counter
@@ -22,10 +22,10 @@ from segue.text.ngrams import Vectors
 
 MOST_TERMS = 150_000
 FEW = 500
-"""Texts with which a term that only one of them has is kept."""
+"""Number of texts below which terms of a single text are kept."""
 SMALLEST = 1e-12
 SMALLEST_GRADIENT = 2e-5
-"""Gradient at which the regression stops; smaller ones changed none of the answers that were compared."""
+"""Gradient norm at which the regression stops; smaller ones changed none of the compared predictions."""
 Sparse = tuple[NDArray[np.int64], Floats]
 """Columns in order, and their values."""
 
@@ -46,7 +46,7 @@ class Vocabulary:
         return np.array([term.startswith("~") for term in self.terms], dtype=bool)
 
     def vector(self, terms: Sequence[str]) -> Sparse:
-        """The values of a text that has these terms."""
+        """Return the sparse vector of a text with these terms."""
         known = self._columns
         found = [column for term in terms if (column := known.get(term)) is not None]
         if not found:
@@ -61,12 +61,12 @@ class Vocabulary:
         return columns, values / np.where(pieces, lengths[1], lengths[0]).astype(np.float32)
 
     def column(self, term: str) -> int | None:
-        """Where a term is."""
+        """Return the column of a term; None if it is not in the vocabulary."""
         return self._columns.get(term)
 
 
 def learn_vocabulary(texts: Sequence[Sequence[str]]) -> Vocabulary:
-    """The terms that most texts have; `texts` are lists of terms."""
+    """Build the vocabulary of the most frequent terms; `texts` are lists of terms."""
     having: Counter[str] = Counter()
     for terms in texts:
         having.update(set(terms))
@@ -81,7 +81,7 @@ def learn_vocabulary(texts: Sequence[Sequence[str]]) -> Vocabulary:
 
 
 def with_marks(vocabulary: Vocabulary, texts: Sequence[Sequence[str]]) -> Vocabulary:
-    """The same terms, and behind them those of other texts that have a mark in place of a name."""
+    """Return the vocabulary, extended by the terms of other texts that contain a marker of a name."""
     more = learn_vocabulary(texts)
     known = set(vocabulary.terms)
     kept = [place for place, term in enumerate(more.terms) if term not in known and any(map(term.__contains__, MARKS))]
@@ -92,7 +92,7 @@ def with_marks(vocabulary: Vocabulary, texts: Sequence[Sequence[str]]) -> Vocabu
 
 
 def stacked(rows: Sequence[Sparse], width: int) -> Vectors:
-    """Rows as one matrix."""
+    """Return sparse rows as one matrix."""
     return Vectors(
         starts=np.cumsum([0, *(len(columns) for columns, _ in rows)], dtype=np.int64),
         columns=np.concatenate([np.zeros(0, dtype=np.int64), *(columns for columns, _ in rows)]),
@@ -104,7 +104,7 @@ def stacked(rows: Sequence[Sparse], width: int) -> Vectors:
 def fit_weights(
     rows: Sequence[Sparse], labels: Sequence[int], *, width: int, classes: int, inverse_penalty: float
 ) -> tuple[Floats, Floats]:
-    """Weights [V, C] and biases [C]."""
+    """Return weights [V, C] and biases [C]."""
     gold_NC = torch.zeros(len(labels), classes)
     gold_NC[torch.arange(len(labels)), torch.tensor(labels, dtype=torch.int64)] = 1
     return fit_regression(
@@ -118,22 +118,22 @@ def fit_weights(
 
 @dataclass(frozen=True, kw_only=True)
 class Linear:
-    """Scores of all classes at once: those of sentiment first, then those of the topics, then those of the sentiment
-    towards a single entity, where rows have labels of them."""
+    """A linear model of all classes: sentiment first, then topics, then the sentiment towards a single entity if it was
+    trained on labels of entities."""
 
     vocabulary: Vocabulary
     weight_VC: Floats
     bias_C: Floats
 
     def scores(self, text: str) -> Floats:
-        """One for each class."""
+        """Return the score of each class."""
         columns, values = self.vocabulary.vector(terms_of(text))
         found_C: Floats = values @ self.weight_VC[columns] + self.bias_C
         return found_C
 
     def contributions(self, text: str, direction_C: Floats) -> list[tuple[int, int, float]]:
-        """What each place of a text adds to the scores times `direction_C`: (start, end, value). A term that occurs
-        several times has a part of its value at each place."""
+        """Return the contributions of the spans of a text to the scores times `direction_C`: (start, end, value). The
+        value of a term that occurs several times is divided among its occurrences."""
         places = list(located(text))
         columns, values = self.vocabulary.vector([term for term, _, _ in places])
         worth = dict(zip(columns.tolist(), (values * (self.weight_VC[columns] @ direction_C)).tolist(), strict=True))

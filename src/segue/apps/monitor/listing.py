@@ -1,8 +1,8 @@
-"""Proposed names are taken into the list of entities, or dismissed, by an operator.
+"""Adding proposed names to the list of entities, or dismissing them.
 
-The list belongs to a model, which never changes; so a name that is taken makes the next model: the same weights with a
-longer list. It is put into use at once, a running monitor follows, and roll-back goes back. Texts that were read before
-are not read again.
+The list is part of a model, and models never change; so adding names creates the next model, with the same weights and
+a longer list. It is put into use at once, a running monitor follows, and roll-back reverts it. Texts that were read
+before are not read again.
 """
 
 import shutil
@@ -22,7 +22,7 @@ TAKEN, DISMISSED, OPEN = "taken", "dismissed", "open"
 
 
 def decide(connection: Connection, names: Sequence[str], state: str) -> int:
-    """Names are proposed no longer, or again; gives how many there were."""
+    """Set the state of names, and return the number of names that exist."""
     found = [
         connection.execute("UPDATE names SET state = ? WHERE name = ?", (state, name)).rowcount
         for name in dict.fromkeys(names)
@@ -31,7 +31,7 @@ def decide(connection: Connection, names: Sequence[str], state: str) -> int:
 
 
 def check_listed(names: Mapping[str, str]) -> dict[str, str]:
-    """Names with their codes, without what surrounds them."""
+    """Return names with their codes, stripped; raise ConfigError if one is not valid."""
     found = {name.strip(): code.strip().removeprefix("$") for name, code in names.items()}
     for name, code in found.items():
         if not 1 < len(name) <= LONGEST or "|" in name or "\n" in name:
@@ -44,7 +44,7 @@ def check_listed(names: Mapping[str, str]) -> dict[str, str]:
 
 
 def with_names(entities: Entities, names: Mapping[str, str]) -> Entities:
-    """The list with more names; a code that it does not have is a new entity."""
+    """Return the list with more names; an unknown code is a new entity."""
     listed = {one.code: list(one.names) for one in entities.all}
     for name, code in names.items():
         listed.setdefault(code, [])
@@ -56,8 +56,7 @@ def with_names(entities: Entities, names: Mapping[str, str]) -> Entities:
 
 
 def take_names(monitor: Path, names: Mapping[str, str]) -> str:
-    """Puts names, with the codes that they stand for, into the list of the model in use; gives the name of the new
-    model, which is in use now."""
+    """Add names with their codes to the list of the model in use, and put the new model into use. Return its name."""
     names = check_listed(names)
     before = MONITOR.current_model(monitor)
     source = monitor / MODELS / before

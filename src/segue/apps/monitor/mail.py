@@ -1,7 +1,7 @@
-"""Alarms by mail: rows of the table `mails`, written with the alarm, sent until the mail server takes them.
+"""Alarms by mail: rows of the table `mails`, written with the alarm and sent until the mail server accepts them.
 
-Each mail has an id of its own, the same at every try, so that a receiver can tell a repeated one. Addresses and the
-server are the operator's.
+Each mail has a message id that is the same at every attempt, so that a receiver can recognise a repeated one. Addresses
+and server come from the operator's configuration.
 """
 
 import smtplib
@@ -15,7 +15,7 @@ from segue.apps.outbox import TIMEOUT, Outbox, deadline
 
 
 def mails(database: Database, mail: Mail, *, password: str) -> Outbox:
-    """Sends the mails of a database."""
+    """Return the outbox that sends the mails of a database."""
     return Outbox(
         database,
         "mails",
@@ -25,7 +25,7 @@ def mails(database: Database, mail: Mail, *, password: str) -> Outbox:
 
 
 def _send(mail: Mail, id: str, subject: str, body: str, *, password: str) -> str | None:
-    """None, or what went wrong."""
+    """Send a mail; return None, or what went wrong."""
     message = EmailMessage()
     message["Subject"] = subject
     message["From"], message["To"] = mail.sender, ", ".join(mail.to)

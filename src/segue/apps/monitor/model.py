@@ -1,4 +1,4 @@
-"""The model of a monitor: topic, entities, sentiment of the text and of each entity in it; the words that decided."""
+"""The model of a monitor: topic, entities, sentiment of a text and towards each entity, and the deciding words."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -17,14 +17,14 @@ from segue.apps.monitor.said import Said, around, said_of
 from segue.errors import ConfigError
 
 MOST_ENTITIES = 20
-"""Entities of one text whose sentiment is told."""
+"""Maximum number of entities per text."""
 _HAN = "\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"
 _UNIT = re.compile(rf"[{_HAN}]|[^\W_{_HAN}]+|[^\w\s]|_")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sentiment:
-    """Calibrated probabilities."""
+    """Calibrated probabilities of the sentiments."""
 
     negative: float
     neutral: float
@@ -32,30 +32,30 @@ class Sentiment:
 
     @property
     def label(self) -> str:
-        """The most probable one."""
+        """The most probable sentiment."""
         return SENTIMENTS[int(np.argmax((self.negative, self.neutral, self.positive)))]
 
     @property
     def score(self) -> float:
-        """From -1, negative for sure, to 1, positive for sure."""
+        """Sentiment from -1 (certainly negative) to 1 (certainly positive)."""
         return self.positive - self.negative
 
 
 @dataclass(frozen=True, kw_only=True)
 class Reading:
-    """What a text says."""
+    """Predictions for a text."""
 
     topic: str
-    """Empty where the model knows no topics."""
+    """Most probable topic; empty if the model has no topics."""
     topic_probability: float
     sentiment: Sentiment
     entities: dict[str, Sentiment]
-    """By code, in the order of their first mention."""
+    """Sentiment towards each entity by code, in the order of first mention."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Deciding:
-    """A place of a text, and what it adds to the score of the sentiment that was told, against the others."""
+    """A span of a text, and its contribution to the score of a sentiment relative to the others."""
 
     start: int
     end: int
@@ -64,7 +64,7 @@ class Deciding:
 
 @dataclass(frozen=True, kw_only=True)
 class MonitorModel:
-    """Reads texts."""
+    """A model that predicts sentiment, topic and entities of texts."""
 
     linear: Linear
     topics: tuple[str, ...]
@@ -72,17 +72,17 @@ class MonitorModel:
     topic: Calibration | None
     entities: Entities
     entity: Calibration | None = None
-    """Of the weights for single entities, where rows have labels of them; else what is said of an entity is told as
-    texts are."""
+    """Calibration of the weights for single entities; None if there are none, and the clauses about an entity are then
+    classified like texts."""
     joined: Joined | None = None
-    """A network that tells sentiment with the linear model; None where there is none."""
+    """The network that is combined with the linear model for sentiment; None if there is none."""
 
     def read(self, text: str) -> Reading:
-        """All that the model says of a text, however long it is."""
+        """Return the predictions for a text of any length."""
         return self.read_all([text])[0]
 
     def read_all(self, texts: Sequence[str]) -> list[Reading]:
-        """The same of several texts, which a network reads together."""
+        """Return the predictions for several texts, which a network reads in batches."""
         said = [{code: one.text for code, one in self._said(text).items()} for text in texts]
         parts = dict.fromkeys(part for one in said for part in one.values())
         scores = {text: self.linear.scores(text) for text in dict.fromkeys(texts)}
@@ -108,15 +108,15 @@ class MonitorModel:
         return found
 
     def _said(self, text: str) -> dict[str, Said]:
-        """By code, what is said of each entity: where there is one alone, all. Names are marks where the model has
-        learned from labels of single entities."""
+        """Return the clauses about each entity by code; the whole text if it names one entity. Names are replaced by
+        markers if the model was trained on labels of single entities."""
         mentions = self.entities.mentions(text) if self.entities.all else []
         spans = list(around(text, mentions).items())[:MOST_ENTITIES]
         marked = self.entity is not None
         return {code: said_of(text, some, entity=code, mentions=mentions, marked=marked) for code, some in spans}
 
     def _towards(self, parts: Sequence[str], calibration: Calibration) -> dict[str, Sentiment]:
-        """By what is said of an entity, the sentiment towards it, from the weights that were learned for that."""
+        """Return the sentiment by part of a text, from the weights for single entities."""
         if not parts:
             return {}
         scores_NC = np.stack([self.linear.scores(part)[-len(SENTIMENTS) :] for part in parts])
@@ -124,7 +124,7 @@ class MonitorModel:
         return {part: _sentiment(row_C) for part, row_C in zip(parts, found_NC, strict=True)}
 
     def _sentiments(self, scores: Mapping[str, NDArray[np.float32]]) -> dict[str, Sentiment]:
-        """By text, from the scores of the linear model, joined by the network if there is one."""
+        """Return the sentiment by text, from the scores of the linear model and of the network if there is one."""
         found: dict[str, Sentiment] = {}
         read = [] if self.joined is None else [text for text in scores if self.joined.network.reads(text)]
         if self.joined is not None and read:
@@ -137,10 +137,10 @@ class MonitorModel:
         return found
 
     def deciding(self, text: str, *, label: str | None = None, entity: str | None = None) -> list[Deciding]:
-        """Words, or single characters in Chinese, with what each adds to the sentiment that the text has, or to another
-        one, in the linear model. Their sum, that of the biases, and what `by_network` gives are the difference of its
-        score to the mean of the others'. With `entity`, the same for what the text says of the entity with this code;
-        words that say nothing of it add nothing."""
+        """Return words, or single characters in Chinese, with their contributions to the predicted sentiment, or to
+        `label`, in the linear model. The sum of all, of the biases and of `by_network` is the difference between its
+        score and the mean of the others. With `entity`, the same for the sentiment towards the entity with this code;
+        words outside of the clauses about it contribute nothing."""
         said = self._part(text, entity)
         worth = np.zeros(len(text) + 1)
         for start, end, value in self.linear.contributions(said.text, self._weights(said.text, label, entity)):
@@ -152,8 +152,8 @@ class MonitorModel:
         return [Deciding(start=start, end=end, weight=float(worth[start:end].sum())) for start, end in found]
 
     def by_network(self, text: str, *, label: str | None = None, entity: str | None = None) -> float | None:
-        """What the network, which reads the text, or all that it says of an entity, as a whole, adds to the sentiment
-        that it has, or to another one; None where no network reads it."""
+        """Return the contribution of the network, which reads the text, or the clauses about an entity, as a whole, to
+        the predicted sentiment, or to `label`; None if no network reads it."""
         part = self._part(text, entity).text
         joined = None if entity is not None and self.entity is not None else self._joined(part)
         if joined is None:
@@ -162,7 +162,7 @@ class MonitorModel:
         return float(added_C @ self._direction(part, label))
 
     def _part(self, text: str, entity: str | None) -> Said:
-        """What is said of an entity, or the text."""
+        """Return the clauses about an entity, or the text; raise ConfigError if the text does not name the entity."""
         if entity is None:
             return said_of(text, [(0, len(text))])
         said = self._said(text)
@@ -174,7 +174,7 @@ class MonitorModel:
         return said[entity]
 
     def _weights(self, part: str, label: str | None, entity: str | None) -> NDArray[np.float32]:
-        """What the score of each class counts, for all that is said of an entity, or for a text."""
+        """Return the weight of the score of each class in the contributions, for an entity or a text."""
         direction_C = np.zeros(len(self.linear.bias_C), dtype=np.float32)
         if entity is not None and self.entity is not None:
             chosen = label or self._towards([part], self.entity)[part].label
@@ -187,17 +187,17 @@ class MonitorModel:
         return direction_C
 
     def _joined(self, text: str) -> Joined | None:
-        """The network, where it reads a text."""
+        """Return the network if it reads a text."""
         return self.joined if self.joined is not None and self.joined.network.reads(text) else None
 
     def _direction(self, text: str, label: str | None) -> NDArray[np.float32]:
-        """From the mean of the other sentiments to one."""
+        """Return the difference of one sentiment to the mean of the others."""
         chosen = label or self._sentiments({text: self.linear.scores(text)})[text].label
         return _against(chosen, self.linear.bias_C[: len(SENTIMENTS)])
 
 
 def _against(label: str, bias_C: NDArray[np.float32]) -> NDArray[np.float32]:
-    """From the mean of the other sentiments that occur to one."""
+    """Return the difference of one sentiment to the mean of the others that occur, as weights of the scores."""
     chosen = SENTIMENTS.index(label)
     present = [place for place in range(len(SENTIMENTS)) if bias_C[place] > NEVER / 2]
     direction_C = np.zeros(len(SENTIMENTS), dtype=np.float32)

@@ -1,20 +1,20 @@
-"""Names that are not in the list yet: by a tagger, the packaged one or the operator's, and in English by a rule.
+"""Recognition of names that are missing from the list: by a tagger, or in English by a rule.
 
-In: texts. Out: names. They are counted for the operator, who takes those worth watching into the list (`listing`); a
-name that nobody looked at is never watched.
+In: texts. Out: names. They are counted and proposed to the operator, who adds those worth watching to the list
+(`listing`); until then a name is not watched.
 
-The setting `find_names` has one or several ways, with commas between them:
+The setting `find_names` has one or several methods, separated by commas:
 
-- `rule-en`: English texts, by the rule below. It is quick, and looks at every text.
-- `entities-zh`: the packaged tagger, Chinese texts. It knows organisations of a newspaper and few companies.
-- FOLDER: a tagger that the operator fine-tuned (`segue finetune --task tag`), all texts; en=FOLDER or zh=FOLDER, those
-  of one language. Taggers are slow, so they look at texts without a known entity alone.
+- `rule-en`: English texts, by the rule below. It is fast, and reads every text.
+- `entities-zh`: the packaged tagger, Chinese texts. It knows the organisations of a newspaper and few companies.
+- FOLDER: a tagger that the operator fine-tuned (`segue finetune --task tag`), all texts; en=FOLDER or zh=FOLDER, texts
+  of one language. Taggers are slow, so they read only texts without a known entity.
 
-The rule: words that begin with a capital letter and stand together (Globex Energy, Procter & Gamble, Bank of Utopia),
-words behind a dollar sign ($HOOLI), and what ends with a word such as Inc, Corp or PLC. A word at the beginning of a
-sentence counts only with others or such an ending, and articles, prepositions, days and months are no names. In
-headlines That Begin Every Word Like This, and in texts in capitals, only tickers and such endings tell. People and
-places are proposed as well: the rule does not know them from companies.
+The rule: consecutive capitalised words (Globex Energy, Procter & Gamble, Bank of Utopia), words after a dollar sign
+($HOOLI), and names that end in Inc, Corp, PLC and the like. A single word at the beginning of a sentence counts only
+with such an ending; articles, prepositions, days, months and words with an underscore are not names. In Headlines Where
+Every Word Is Capitalised, and in texts in capitals, only tickers and such endings count. People and places are proposed
+too: the rule cannot tell them from companies.
 """
 
 import re
@@ -26,23 +26,25 @@ from segue.apps.monitor.entities import Entities
 from segue.errors import ConfigError
 
 CHINESE = "entities-zh"
-"""The packaged tagger, which reads Chinese alone."""
+"""The packaged tagger, for Chinese only."""
 RULE = "rule-en"
+TAG = "tag"
+"""Task of the models."""
 LANGUAGES = ("en", "zh", "other")
 KINDS = ("ORG", "organization", "company")
 SURE = 0.6
-"""Probability from which a name is counted."""
+"""Minimum probability of a name."""
 LONGEST_TEXT = 500
-"""Characters of a text that a tagger looks at: it is a hundred times slower than the linear model;"""
+"""Number of characters of a text that a tagger reads: it is a hundred times slower than the linear model."""
 LONGEST_FOR_RULE = 5000
-"""and the rule."""
+"""Number of characters of a text that the rule reads."""
 LENGTHS = (2, 40)
 MOST_WORDS = 5
 CAPITALS = 0.6
-"""Share of words with a capital from which capitals tell nothing."""
+"""Share of capitalised words above which capitals mean nothing."""
 
 _LEGAL = frozenset({"inc", "corp", "ltd", "plc", "llc", "ag", "nv", "ab", "asa", "oyj", "gmbh"})
-"""Endings that tell a company also where every word has a capital."""
+"""Endings that mark a company even if every word is capitalised."""
 _SUFFIXES = _LEGAL | {
     "corporation",
     "limited",
@@ -69,11 +71,11 @@ _ENDS = re.compile(r"[.!?:;\n\"“”()\[\]]")
 
 
 Word = tuple[str, int, int]
-"""A word, and where it begins and ends."""
+"""A word, its start and its end."""
 
 
 def names_by_rule(text: str) -> list[str]:
-    """Names of an English text, as they are written, each once."""
+    """Return the names in an English text, as written, each once."""
     text = text[:LONGEST_FOR_RULE]
     found = [match[1] for match in _TICKER.finditer(text)]
     words = [(match[0], match.start(), match.end()) for match in _WORD.finditer(text)]
@@ -93,7 +95,7 @@ def names_by_rule(text: str) -> list[str]:
         joins = run and word.lower() in ("&", "of") and _followed(text, words, place)
         if joins and word != "&" and begins and len(run) == 1 and _plain(run[0][0]) not in _SUFFIXES:
             joins, run = False, []  # "Shares of Acme": the first word has a capital for another reason
-        if joins or (word[0].isupper() and _plain(word) not in _NO_NAMES):
+        if joins or (word[0].isupper() and _plain(word) not in _NO_NAMES and "_" not in word):
             run.append(words[place])
         else:
             found += _closed(text, run, begins=begins, loud=loud)
@@ -107,15 +109,15 @@ def _plain(word: str) -> str:
 
 
 def _followed(text: str, words: Sequence[Word], place: int) -> bool:
-    """Whether a name has another word behind this one."""
+    """Return True if the word at `place` is followed by another word of a name."""
     if place + 1 == len(words):
         return False
     word, start, _ = words[place + 1]
-    return word[0].isupper() and not text[words[place][2] : start].strip()
+    return word[0].isupper() and "_" not in word and not text[words[place][2] : start].strip()
 
 
 def _closed(text: str, run: Sequence[Word], *, begins: bool, loud: bool) -> list[str]:
-    """The name that a run of words is, if it is one."""
+    """Return the name that consecutive words form, if they form one."""
     if not run or len(run) > MOST_WORDS:
         return []
     ending = _plain(run[-1][0])
@@ -126,7 +128,7 @@ def _closed(text: str, run: Sequence[Word], *, begins: bool, loud: bool) -> list
 
 
 class Tagger:
-    """A tagger by its name or folder, which is loaded when it is first needed."""
+    """A tagger by its name or folder, loaded when it is first needed."""
 
     def __init__(self, name: str, language: str | None) -> None:
         self._name, self._language = name, language
@@ -135,12 +137,20 @@ class Tagger:
     def _model(self) -> FinetunedModel:
         return load_finetuned(self._name)
 
+    def check(self) -> None:
+        """Raise CheckpointError if there is no such model, ConfigError if it is for another task."""
+        if self._model.task != TAG:
+            raise ConfigError(
+                f"find_names must name models that tag organisations; got {self._name}, which is for the task "
+                f"{self._model.task}. Fine-tune one with segue finetune --task tag."
+            )
+
     def reads(self, language: str) -> bool:
-        """Whether it is for texts of this language."""
+        """Return True if it reads texts of this language."""
         return self._language is None or self._language == language
 
     def find(self, texts: Sequence[str]) -> list[str]:
-        """Names of organisations; one that a text has several times counts once."""
+        """Return the names of organisations in texts, once for each text."""
         found: list[str] = []
         rows = [{"text": text[:LONGEST_TEXT]} for text in texts]
         for row in self._model.predict(rows, progress=False) if rows else ():
@@ -154,7 +164,7 @@ class Tagger:
 
 
 class NameFinder:
-    """All ways of a setting."""
+    """All methods of a setting."""
 
     def __init__(self, ways: str) -> None:
         self._rule, self._taggers = False, []  # type: tuple[bool, list[Tagger]]
@@ -167,9 +177,15 @@ class NameFinder:
             else:
                 self._taggers.append(Tagger(name, "zh" if name == CHINESE else language or None))
 
+    def check(self) -> None:
+        """Load all taggers: raise CheckpointError or ConfigError now, and not with the first text, if one is missing or
+        is a model for another task."""
+        for tagger in self._taggers:
+            tagger.check()
+
     def find(self, texts: Iterable[tuple[str, str, bool]], entities: Entities) -> list[str]:
-        """Names that the list does not have, of texts with their language and whether an entity of the list is named;
-        as often as there are texts that have them."""
+        """Return names that are missing from the list, once for each text that has them. `texts` are triples of text,
+        language, and whether it names an entity of the list."""
         given = list(texts)
         found: list[str] = []
         for text, language, _ in given if self._rule else ():

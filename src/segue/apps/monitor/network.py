@@ -1,8 +1,7 @@
-"""A network that reads texts to their end with memory, beside the linear model: a packaged XLNet, or any other model.
+"""A network for sentiment that reads texts to their end with memory: a packaged XLNet, or any other model.
 
-In: labelled texts, from which it is fine-tuned. Out: log-probabilities of the sentiments. A packaged model reads the
-texts of its own language alone. Whether a network is used, and what it counts, is for `joining`, which measures it on
-rows that it has not learned from.
+In: labelled texts, on which it is fine-tuned. Out: log-probabilities of the sentiments. A packaged model reads only
+texts of its own language. `joining` decides on held-out rows whether a network is used, and with which weight.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -26,15 +25,15 @@ ENGLISH, CHINESE = "xlnet-mini-en", "xlnet-mini-zh"
 """Packaged models."""
 NO_MODEL, PACKAGED = "none", "auto"
 SETTINGS = {"read.summary": "mean"}
-"""What differs from the settings of `segue finetune`: there the tokens of a text are summed up by its last one."""
+"""Settings that differ from those of `segue finetune`, which classifies by the last token of a text."""
 LOOKED_AT = 400
-"""Characters by which the language of a text is told."""
+"""Number of characters that determine the language of a text."""
 TOGETHER = 32
-"""Texts that are read together, at most,"""
+"""Maximum number of texts in a batch."""
 MOST_CHARACTERS = 100_000
-"""and characters of them with their padding: a longer text is read alone."""
+"""Maximum number of characters in a batch, with padding; a longer text is read alone."""
 SMALLEST = 1e-6
-"""Probabilities below this are taken for it: a network is never that sure."""
+"""Lower bound of probabilities: a network is never more certain than this."""
 
 Floats = NDArray[np.float64]
 
@@ -45,15 +44,15 @@ class Network:
 
     model: FinetunedModel
     chinese: bool | None
-    """Whether it reads Chinese alone, or all but Chinese; None where it reads all texts."""
+    """True if it reads only Chinese, False if all but Chinese; None if it reads all texts."""
 
     def reads(self, text: str) -> bool:
-        """Whether a text is for it."""
+        """Return True if it reads a text."""
         return in_language(text, self.chinese) and self._has_tokens(text)
 
     def scores(self, texts: Sequence[str]) -> Floats:
-        """[N, C]: log-probabilities; the smallest for sentiments that it has not seen. Texts of about the same length
-        are read together."""
+        """Return log-probabilities [N, C]; the lower bound for sentiments that it was not trained on. Texts of similar
+        length are batched."""
         found_NC = np.full((len(texts), len(SENTIMENTS)), SMALLEST)
         for some in _together([len(text) for text in texts]):
             examples = [Example(number=number, texts=(texts[number],)) for number in some]
@@ -65,7 +64,7 @@ class Network:
 
     @cached_property
     def places(self) -> list[int]:
-        """Where its labels are among the sentiments; ValueError where they are others."""
+        """Indices of its labels in SENTIMENTS; raises ValueError if they are other labels."""
         task = self.model.task_model.task
         if not isinstance(task, Classify):
             raise ValueError("a network for another task")
@@ -78,22 +77,22 @@ class Network:
 
 @dataclass(frozen=True, kw_only=True)
 class Trainer:
-    """What fine-tunes a network, as soon as it is known what from."""
+    """A network to be fine-tuned, with everything but its rows."""
 
     name: str
-    """A name or a folder."""
+    """Name or folder of the model."""
     chinese: bool | None
     folder: Path
-    """For what fine-tuning leaves behind; the network stays there until it is written elsewhere."""
+    """Folder of the fine-tuning run; the network stays there until it is written elsewhere."""
     seed: int
     told: Callable[[str], object]
 
     def reads(self, text: str) -> bool:
-        """Whether a text is for the network."""
+        """Return True if the network reads a text."""
         return in_language(text, self.chinese) and bool(text.strip())
 
     def train(self, texts: Sequence[str], labels: Sequence[int]) -> Network:
-        """From texts with the places of their sentiments."""
+        """Fine-tune on texts and the indices of their sentiments."""
         from segue.api.finetune import finetune  # a monitor that only reads need not import what trains
         from segue.train.events import Event, Updated
 
@@ -121,8 +120,8 @@ class Trainer:
 def choose_trainer(
     model: str, texts: Sequence[str], *, folder: Path, seed: int, told: Callable[[str], object]
 ) -> Trainer | None:
-    """For "none", nothing; for "auto", the packaged model of the language that most texts are in; else a name or a
-    folder, which reads all texts."""
+    """Return None for "none", the packaged model of the language of most texts for "auto", and otherwise the model with
+    this name or folder, which reads all texts."""
     if model == NO_MODEL:
         return None
     chinese = None
@@ -135,12 +134,12 @@ def choose_trainer(
 
 
 def in_language(text: str, chinese: bool | None) -> bool:
-    """Whether a text is Chinese, or is not; all texts are where that is None."""
+    """Return True if a text is Chinese (True) or not (False); always for None."""
     return chinese is None or is_chinese(text[:LOOKED_AT]) == chinese
 
 
 def _together(lengths: Sequence[int]) -> Iterator[list[int]]:
-    """Numbers of texts of about the same length, the shortest first."""
+    """Yield batches of indices of texts of similar length, the shortest first."""
     some: list[int] = []
     for number in sorted(range(len(lengths)), key=lambda one: lengths[one]):
         if some and (len(some) == TOGETHER or lengths[number] * (len(some) + 1) > MOST_CHARACTERS):

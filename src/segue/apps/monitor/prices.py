@@ -1,10 +1,11 @@
-"""Price beside sentiment: how they go together on the same day and a day later, and how often chance does as well.
+"""Correlation of prices and sentiment on the same day and on the next day, with permutation p-values.
 
-In: a table with the columns date, symbol and close, and the mean sentiment of each day. Out: correlations with a
-permutation p-value. It says what was, not what will be: none of it is advice.
+In: a table with the columns date, symbol and close, and the mean sentiment of each day. Out: correlations with
+p-values. They describe the past and are not advice.
 """
 
 import itertools
+import math
 from collections.abc import Mapping
 from datetime import UTC
 from pathlib import Path
@@ -24,14 +25,14 @@ COLUMNS = {
 }
 PERMUTATIONS = 2000
 LEAST = 20
-"""Days with a text and a price from which a correlation is told."""
+"""Minimum number of days with a text and a price for a correlation."""
 
 Closes = dict[int, float]
-"""By the number of the day since 1970."""
+"""Closing prices by day since 1970."""
 
 
 def read_prices(path: Path) -> dict[str, Closes]:
-    """Closing prices by symbol."""
+    """Read closing prices by symbol."""
     table = open_given(path)
     by_name = {column.strip().casefold(): column for column in reversed(table.columns)}
     names = {role: next((by_name[one] for one in known if one in by_name), None) for role, known in COLUMNS.items()}
@@ -47,14 +48,21 @@ def read_prices(path: Path) -> dict[str, Closes]:
             close = float(row[names["close"] or ""])
         except (TypeError, ValueError):
             continue  # a day without a price
+        if not math.isfinite(close):
+            continue
         if time is None:
             raise DataError(f"{path}, row {number}, must have a date; got {str(row[names['date'] or ''])[:40]!r}.")
         found.setdefault(str(row[names["symbol"] or ""]).strip().removeprefix("$"), {})[int(time // DAY)] = close
     return found
 
 
+def closes_between(closes: Closes, *, start: float, end: float) -> Closes:
+    """Return the prices of a period and of the week before it, from which its first return is computed."""
+    return {day: close for day, close in closes.items() if start - 7 * DAY <= day * DAY < end}
+
+
 def beside(means: Mapping[int, float], closes: Closes, *, seed: int = 0) -> dict[str, Any]:
-    """Mean sentiment of days against the return of the same trading day, and of the next one."""
+    """Return prices, and correlations of daily sentiment with the return of the same and of the next trading day."""
     days = sorted(closes)
     returns = {day: closes[day] / closes[before] - 1 for before, day in itertools.pairwise(days) if closes[before] > 0}
     following = dict(itertools.pairwise(days))

@@ -1,4 +1,4 @@
-"""What pages ask of the database: trends, texts, alarms. Every function is work for one transaction."""
+"""Database queries of the pages: trends, texts, alarms. Every function is work for one transaction."""
 
 import json
 import math
@@ -11,11 +11,11 @@ from segue.apps.monitor.store import TEXT, shown_text, texts_of
 from segue.apps.monitor.watch import DAY, HOUR, WEEK
 
 FINE = 14 * DAY
-"""Up to so long a time is shown by the hour."""
+"""Maximum length of a period in seconds that is shown by the hour."""
 WEEKS = 8
-"""Weeks of its own history that a time is compared with."""
+"""Weeks of history that a point is compared with."""
 SURE = 1.96
-"""Deviations on each side of a 95 % interval."""
+"""Standard errors on each side of a 95 % interval."""
 MOST_POINTS = 3000
 _SUMS = ", ".join(
     [
@@ -30,7 +30,7 @@ NOTHING = (0, 0, 0, 0, 0.0, 0.0)
 
 
 def figures(texts: int, repeats: int, negative: int, positive: int, score: float, square: float) -> dict[str, Any]:
-    """Volume, and mean sentiment with its 95 % interval."""
+    """Return volume, and mean sentiment with its 95 % interval."""
     found = {"texts": int(texts), "repeats": int(repeats), "negative": int(negative), "positive": int(positive)}
     if texts <= 0:
         return {**found, "mean": None, "low": None, "high": None}
@@ -41,7 +41,7 @@ def figures(texts: int, repeats: int, negative: int, positive: int, score: float
 
 
 def overview(connection: Connection, *, start: float, end: float, limit: int) -> list[dict[str, Any]]:
-    """Entities with most texts between two times, by whole days, each with the time of the same length before."""
+    """Return the entities with the most texts between two times, by whole days, with the equally long period before."""
     first, last = _whole_days(start, end)
     rows = connection.execute(
         f"SELECT entity, {_SUMS} FROM entity_days WHERE start >= ? AND start < ? AND entity != '' GROUP BY entity "
@@ -69,8 +69,8 @@ def _whole_days(start: float, end: float) -> tuple[int, int]:
 def within(
     connection: Connection, *, entity: str, topic: str, start: float, end: float, limit: int
 ) -> list[dict[str, Any]]:
-    """The topics of an entity, or the entities of a topic, with most texts between two times, by whole days, each with
-    the time of the same length before."""
+    """Return the topics of an entity, or the entities of a topic, with the most texts between two times, by whole days,
+    with the period of equal length before."""
     by, of, value = ("entity", "topic", topic) if topic else ("topic", "entity", entity)
     first, last = _whole_days(start, end)
 
@@ -91,8 +91,19 @@ def within(
     return [{by: name, **figures(*sums), "before": figures(*before.get(name, NOTHING))} for name, *sums in rows]
 
 
+def totals(connection: Connection, *, entity: str, topic: str, start: float, end: float) -> dict[str, Any]:
+    """Return the figures of a subject between two times, by whole days, and of the period of the same length before."""
+    first, last = _whole_days(start, end)
+
+    def between(since: int, until: int) -> dict[str, Any]:
+        rows = _by_start(connection, "days", entity, topic, since, until).values()
+        return figures(*(map(sum, zip(*rows, strict=True)) if rows else NOTHING))
+
+    return {**between(first, last), "before": between(2 * first - last, first)}
+
+
 def topics(connection: Connection, *, start: float, end: float) -> list[dict[str, Any]]:
-    """Topics of all texts between two times."""
+    """Return the topics of all texts between two times."""
     rows = connection.execute(
         f"SELECT topic, {_SUMS} FROM days WHERE entity = '' AND start >= ? AND start < ? GROUP BY topic "
         "ORDER BY sum(texts) DESC, topic",
@@ -102,8 +113,8 @@ def topics(connection: Connection, *, start: float, end: float) -> list[dict[str
 
 
 def timeline(connection: Connection, *, entity: str, topic: str, start: float, end: float) -> dict[str, Any]:
-    """A point for each hour, or each day of long times, with what was usual: the mean number of texts at the same hour
-    and weekday of the weeks before."""
+    """Return a point for each hour, or for each day of long periods, with the usual number of texts: the mean at the
+    same hour and weekday of the weeks before."""
     step = HOUR if end - start <= FINE else DAY
     first = max(start // step * step, end - MOST_POINTS * step)
     sums = _by_start(connection, "hours" if step == HOUR else "days", entity, topic, first - WEEKS * WEEK, end)
@@ -132,7 +143,7 @@ def _by_start(
 
 
 def daily_means(connection: Connection, entity: str, *, start: float, end: float) -> dict[int, float]:
-    """Mean sentiment of each day that has a text; days are numbered from 1970 on."""
+    """Return the mean sentiment of each day with a text; days are numbered from 1970."""
     sums = _by_start(connection, "days", entity, "", start, end)
     return {int(one // DAY): row[4] / row[0] for one, row in sums.items() if row[0] > 0}
 
@@ -150,7 +161,7 @@ def texts(
     before: tuple[float, int] = (1e18, 2**62),
     limit: int = 50,
 ) -> list[dict[str, Any]]:
-    """The last texts of a subject before a place, the latest first, with what is said of the entity in each."""
+    """Return the last texts of a subject before a position, the latest first, with the sentiment towards the entity."""
     where, values = ["m.entity = ?"], [entity]  # type: tuple[list[str], list[Any]]
     if topic:
         where.append("m.topic = ?")
@@ -179,7 +190,7 @@ def texts(
 
 
 def _has(connection: Connection, entity: str, topic: str, sentiment: str) -> bool:
-    """Whether an entity has any text of a topic and a sentiment."""
+    """Return True if an entity has a text with this topic and sentiment."""
     column = sentiment if sentiment != "neutral" else "texts - negative - positive"
     row = connection.execute(
         f"SELECT sum({column}) FROM days WHERE entity = ? AND topic = ?", (entity, topic)
@@ -188,7 +199,7 @@ def _has(connection: Connection, entity: str, topic: str, sentiment: str) -> boo
 
 
 def latest(connection: Connection, *, after: int, limit: int) -> list[dict[str, Any]]:
-    """Texts that came after a number, in the order in which they came; the last ones, where there are more."""
+    """Return the last `limit` texts after a number, in order of arrival."""
     rows = connection.execute(
         f"SELECT {', '.join(TEXT)} FROM texts WHERE number > ? ORDER BY number DESC LIMIT ?", (after, limit)
     ).fetchall()
@@ -196,7 +207,7 @@ def latest(connection: Connection, *, after: int, limit: int) -> list[dict[str, 
 
 
 def one_text(connection: Connection, number: int) -> dict[str, Any] | None:
-    """A text, how often it was repeated, and the label that somebody gave it."""
+    """Return a text, the number of its repeats, and its correction."""
     found = texts_of(connection, [number])
     if not found:
         return None
@@ -234,8 +245,8 @@ def alarms(
     end: float = 1e18,
     limit: int = 100,
 ) -> list[dict[str, Any]]:
-    """Alarms between two times, the latest first; all, or those of a subject: of all texts, of a topic, of an entity
-    whatever the topic, or of both, where those of the entity with a text of the topic behind them are among them."""
+    """Return alarms between two times, the latest first: all for None, or those of a subject: all texts, a topic, an
+    entity with any topic, or both, which includes alarms of the entity that have a text of the topic behind them."""
     where, values = ["time >= ?", "time < ?"], [start, end]  # type: tuple[list[str], list[Any]]
     if entity and topic:
         where.append(
@@ -260,13 +271,13 @@ def alarms(
 
 
 def open_incidents(connection: Connection) -> int:
-    """Incidents that nobody has acknowledged."""
+    """Return the number of incidents that nobody has acknowledged."""
     (found,) = connection.execute("SELECT count(DISTINCT incident) FROM alarms WHERE state = 'open'").fetchone()
     return int(found)
 
 
 def one_alarm(connection: Connection, number: int) -> dict[str, Any] | None:
-    """An alarm with its texts, its comments, and the alarms of the same incident."""
+    """Return an alarm with its texts, its comments, and the other alarms of its incident; None if there is none."""
     row = connection.execute(f"SELECT {', '.join(_ALARM)} FROM alarms WHERE number = ?", (number,)).fetchone()
     if row is None:
         return None
@@ -288,7 +299,7 @@ def one_alarm(connection: Connection, number: int) -> dict[str, Any] | None:
 
 
 def acknowledge(connection: Connection, number: int, agent: str) -> bool:
-    """Somebody has seen it, and all alarms of its incident; False if there is none."""
+    """Acknowledge all alarms of the incident of an alarm; return False if there is no such alarm."""
     row = connection.execute("SELECT incident FROM alarms WHERE number = ?", (number,)).fetchone()
     if row is None:
         return False
@@ -300,7 +311,7 @@ def acknowledge(connection: Connection, number: int, agent: str) -> bool:
 
 
 def comment(connection: Connection, number: int, agent: str, text: str) -> bool:
-    """Adds a comment to an alarm; False if there is none."""
+    """Add a comment to an alarm; return False if there is no such alarm."""
     if connection.execute("SELECT 1 FROM alarms WHERE number = ?", (number,)).fetchone() is None:
         return False
     connection.execute(
@@ -313,21 +324,21 @@ def comment(connection: Connection, number: int, agent: str, text: str) -> bool:
 
 
 def sources(connection: Connection) -> list[dict[str, Any]]:
-    """What came from each source."""
+    """Return the counts and the state of each source."""
     names = ("name", "taken", "known", "refused", "last", "problem")
     rows = connection.execute(f"SELECT {', '.join(names)} FROM sources ORDER BY name")
     return [dict(zip(names, row, strict=True)) for row in rows]
 
 
 def refused(connection: Connection, *, limit: int) -> list[dict[str, Any]]:
-    """The last rows that are no text."""
+    """Return the last rejected rows."""
     names = ("number", "source", "created", "reason", "given")
     rows = connection.execute(f"SELECT {', '.join(names)} FROM refused ORDER BY number DESC LIMIT ?", (limit,))
     return [dict(zip(names, row, strict=True)) for row in rows]
 
 
 def names(connection: Connection, *, limit: int) -> list[dict[str, Any]]:
-    """Names that are not in the list and were not dismissed, those of most texts first."""
+    """Return proposed names, those with the most texts first."""
     columns = ("name", "texts", "first", "last")
     rows = connection.execute(
         f"SELECT {', '.join(columns)} FROM names WHERE state = 'open' ORDER BY texts DESC, name LIMIT ?", (limit,)
@@ -336,7 +347,7 @@ def names(connection: Connection, *, limit: int) -> list[dict[str, Any]]:
 
 
 def span(connection: Connection) -> tuple[float, float] | None:
-    """Times of the first and the last text."""
+    """Return the times of the first and the last text; None if there is none."""
     (first,) = connection.execute("SELECT min(time) FROM texts").fetchone()  # each by the index, together by all rows
     (last,) = connection.execute("SELECT max(time) FROM texts").fetchone()
     return None if first is None else (float(first), float(last))

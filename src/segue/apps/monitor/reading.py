@@ -1,4 +1,4 @@
-"""A whole source into a monitor, without a server: what `segue monitor read` does."""
+"""Reading of sources into a monitor without a server, as `segue monitor read` does."""
 
 import time
 from collections import Counter
@@ -20,25 +20,25 @@ from segue.apps.monitor.stream import Batch, Stream, Written
 from segue.apps.monitor.texts import Rows, Text, to_text
 
 AT_ONCE = 200
-"""Texts of one transaction."""
+"""Maximum number of texts in a transaction."""
 
 
 @dataclass
 class ReadSummary:
-    """What came of reading."""
+    """Number of texts that were read, and of alarms."""
 
     texts: int = 0
-    """New texts."""
+    """Number of new texts."""
     known: int = 0
-    """Texts that were there before, from the same source."""
+    """Number of texts that were read before from the same source."""
     refused: int = 0
-    """Rows that are no text."""
+    """Number of rejected rows."""
     alarms: int = 0
     reasons: Counter[str] = field(default_factory=Counter, repr=False, compare=False)
-    """Why rows were refused, with their number."""
+    """Reasons of rejection, with the number of rows."""
 
     def add(self, batch: Batch, written: Written) -> None:
-        """What came of one more batch."""
+        """Add the result of a batch."""
         self.texts += len(written.numbers)
         self.known += written.known
         self.refused += len(batch.refused)
@@ -54,7 +54,7 @@ def made_batch(
     refused: Sequence[tuple[str, Any]] = (),
     place: Mapping[str, Any] | None = None,
 ) -> Batch:
-    """Rows as a batch; those that are no text are refused."""
+    """Return a batch of the texts in rows; rows that are not texts are rejected."""
     arrived = time.time()
     texts: list[Text] = []
     problems = list(refused)
@@ -68,7 +68,7 @@ def made_batch(
 
 
 def take(database: Database, stream: Stream, model: MonitorModel, name: str, batch: Batch) -> Written:
-    """One batch, in this thread."""
+    """Process one batch in this thread."""
     looked = database.do(lambda connection: stream.look(connection, batch))
     read = stream.read(batch, looked, model, name)
     try:
@@ -81,7 +81,7 @@ def take(database: Database, stream: Stream, model: MonitorModel, name: str, bat
 def read_sources(
     folder: Path, sources: Sequence[Source], settings: MonitorSettings, *, told: Callable[[str], object]
 ) -> ReadSummary:
-    """Reads all that the sources have now, one after the other."""
+    """Read everything that the sources contain now, one after the other."""
     name = MONITOR.current_model(folder)
     model = read_model(folder / MODELS / name)
     stream, summary = Stream(settings.rules()), ReadSummary()

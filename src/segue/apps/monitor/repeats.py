@@ -1,9 +1,9 @@
-"""Texts that were there before: the same words, or nearly the same.
+"""Detection of duplicates and near-duplicates.
 
 In: texts. Out: a fingerprint that texts with the same words share (retweets, other links, other punctuation), and for
-those that differ a little the number of the one before. Near ones are found with MinHash: 64 smallest hashes of runs of
-five characters, in 16 bands. News of two companies often differ in a name and a figure alone, so nearly the same is not
-enough: numbers and entities must be the same too. Only the last texts are compared, so memory does not grow.
+near-duplicates the number of the earlier text. Near-duplicates are found with MinHash: 64 minimal hashes of 5-grams of
+characters, in 16 bands. News about two companies often differ only in a name and a figure, so similarity is not enough:
+numbers and entities must be the same too. Only the last texts are compared, so memory does not grow.
 """
 
 import hashlib
@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 HASHES, BANDS = 64, 16
 RUN = 5
 ALIKE = 0.75
-"""Share of equal hashes, which estimates how many runs two texts have in common, of all that they have."""
+"""Minimum share of equal hashes, an estimate of the Jaccard similarity of the 5-grams of two texts."""
 LONGEST = 5000
-"""Characters of a text that are compared."""
+"""Number of characters of a text that are compared."""
 _LEFT_OUT = re.compile(r"https?://\S+|\burl\b|^\s*rt\b|@\w+|\bat_user\b")
 _WORD = re.compile(r"[^\W_]+")
 _NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
@@ -33,17 +33,17 @@ Signature = NDArray[np.uint64]
 
 
 def plain(text: str) -> str:
-    """The words of a text alone, without links and without who is addressed."""
+    """Return the words of a text, without links and mentions of users."""
     return " ".join(_WORD.findall(_LEFT_OUT.sub(" ", text[:LONGEST].lower()))) + text[LONGEST:]
 
 
 def fingerprint(text: str) -> str:
-    """Equal for texts with the same words."""
+    """Return a hash that is equal for texts with the same words."""
     return hashlib.blake2b(plain(text).encode("utf-8", "replace"), digest_size=12).hexdigest()
 
 
 def signature(text: str) -> Signature:
-    """Smallest hashes of the runs of a text."""
+    """Return the MinHash signature of a text."""
     letters = np.frombuffer(plain(text)[:LONGEST].encode("utf-32-le", "replace"), dtype=np.uint32).astype(np.uint64)
     if len(letters) < RUN:
         letters = np.concatenate([letters, np.zeros(RUN - len(letters), dtype=np.uint64)])
@@ -54,13 +54,13 @@ def signature(text: str) -> Signature:
 
 
 def numbers_of(text: str) -> frozenset[str]:
-    """The figures of a text, which must be the same for two texts to be."""
+    """Return the numbers in a text, which near-duplicates must share."""
     return frozenset(_NUMBER.findall(text))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Known:
-    """What is kept of a text to be compared with."""
+    """Features of a text for the comparison with later ones."""
 
     signature: Signature
     numbers: frozenset[str]
@@ -69,7 +69,7 @@ class Known:
 
 
 def known(text: str, entities: Sequence[str]) -> Known:
-    """What is kept of a text."""
+    """Return the features of a text."""
     found = signature(text)
     rows = HASHES // BANDS
     keys = tuple(bytes([band]) + found[band * rows : (band + 1) * rows].tobytes() for band in range(BANDS))
@@ -77,7 +77,7 @@ def known(text: str, entities: Sequence[str]) -> Known:
 
 
 class Near:
-    """The last texts, to be compared with the next one."""
+    """An index of the last texts by the bands of their signatures."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -85,7 +85,7 @@ class Near:
         self._bands: dict[bytes, list[int]] = {}
 
     def find(self, one: Known) -> int | None:
-        """The first text that this one repeats."""
+        """Return the number of a text that this one repeats; None if there is none."""
         seen: set[int] = set()
         for key in one.keys:
             for number in self._bands.get(key, ()):
@@ -99,7 +99,7 @@ class Near:
         return None
 
     def add(self, number: int, one: Known) -> None:
-        """Keeps a text, and lets the oldest go."""
+        """Add a text, and remove the oldest ones beyond the maximum."""
         if number in self._texts:
             return
         self._texts[number] = one

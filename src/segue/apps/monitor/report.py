@@ -1,4 +1,4 @@
-"""What a model has learned: a report as markdown and HTML, and the numbers that are kept with it."""
+"""The evaluation report of a model, and the numbers that are stored with it."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -24,7 +24,7 @@ RULE = (
 
 
 def summary(rows: LabelledRows, learned: Learned, entities: Entities) -> dict[str, Any]:
-    """The numbers that are kept with the model."""
+    """Return the numbers that are stored with the model."""
     counts = Counter(row.sentiment for row in rows.rows if row.sentiment is not None)
     return {
         "rows": len(rows.rows),
@@ -38,7 +38,7 @@ def summary(rows: LabelledRows, learned: Learned, entities: Entities) -> dict[st
 
 
 def network_sentence(tried: Mapping[str, Any]) -> str:
-    """What came of a network, from its numbers."""
+    """Describe the evaluation of a network."""
     if "why" in tried:
         return f"The network {tried['model']} was not tried: {tried['why']}."
     return (
@@ -50,7 +50,7 @@ def network_sentence(tried: Mapping[str, Any]) -> str:
 
 
 def report(rows: LabelledRows, learned: Learned, numbers: Mapping[str, Any]) -> list[Block]:
-    """All of it."""
+    """Return the blocks of the report."""
     kinds = ", ".join(f"{count:,} {name}" for name, count in numbers["sentiments"].items())
     lines = [
         f"{numbers['rows']:,} rows: {kinds}; {numbers['topics']:,} topics, {numbers['entities']:,} entities.",
@@ -106,7 +106,7 @@ def _quality(name: str, held: Held, classes: tuple[str, ...], numbers: Mapping[s
 
 
 def _words(learned: Learned) -> list[Block]:
-    """The terms that decide most, for each sentiment."""
+    """Return a table of the terms with the largest weights for each sentiment."""
     terms = learned.linear.vocabulary.terms
     weight_VC = learned.linear.weight_VC[:, : len(SENTIMENTS)]
     whole = [place for place, term in enumerate(terms) if not term.startswith("~")]

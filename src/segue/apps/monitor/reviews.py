@@ -1,4 +1,4 @@
-"""Labels that people corrected, looked at by another before they are learned; and the texts of a person."""
+"""Database queries of corrections, their review and training, and of the texts of a person."""
 
 import json
 import time
@@ -20,8 +20,8 @@ def correct(
     entities: Mapping[str, str],
     agent: str,
 ) -> bool:
-    """Somebody says what a text should have been, and what it says of entities, by their codes; False if there is no
-    such text."""
+    """Store a correction of a text and of the sentiment towards its entities, by code; return False if there is no such
+    text."""
     if connection.execute("SELECT 1 FROM texts WHERE number = ?", (number,)).fetchone() is None:
         return False
     connection.execute(
@@ -34,7 +34,7 @@ def correct(
 
 
 def proposals(connection: Connection, *, state: str, limit: int) -> list[dict[str, Any]]:
-    """Corrections in a state (open, accepted, rejected), the oldest first, with their texts."""
+    """Return corrections in a state (open, accepted, rejected), the oldest first, with their texts."""
     names = ("text", "sentiment", "topic", "entities", "agent", "created", "state", "reviewer", "learned_by")
     rows = connection.execute(
         f"SELECT {', '.join(names)} FROM labels WHERE state = ? ORDER BY created, text LIMIT ?", (state, limit)
@@ -48,7 +48,7 @@ def proposals(connection: Connection, *, state: str, limit: int) -> list[dict[st
 
 
 def decide(connection: Connection, number: int, *, accepted: bool, reviewer: str) -> bool:
-    """Accepts a correction or rejects it; False if there is none that was not learned."""
+    """Accept or reject a correction; return False if there is none that no model was trained on."""
     cursor = connection.execute(
         "UPDATE labels SET state = ?, reviewer = ? WHERE text = ? AND learned_by IS NULL",
         ("accepted" if accepted else "rejected", reviewer, number),
@@ -57,7 +57,7 @@ def decide(connection: Connection, number: int, *, accepted: bool, reviewer: str
 
 
 def accepted(connection: Connection, model: str) -> list[dict[str, Any]]:
-    """Corrections that a model does not know yet; after a roll-back, those that later models learned too."""
+    """Return accepted corrections that a model was not trained on; after a roll-back, also those of later models."""
     rows = connection.execute(
         "SELECT l.text, l.sentiment, l.topic, l.entities, t.time, t.title, t.text FROM labels l "
         "JOIN texts t ON t.number = l.text WHERE l.state = 'accepted' AND (l.learned_by IS NULL OR l.learned_by > ?) "
@@ -73,12 +73,12 @@ def accepted(connection: Connection, model: str) -> list[dict[str, Any]]:
 
 
 def all_accepted(connection: Connection) -> set[int]:
-    """Numbers of the texts whose correction is accepted."""
+    """Return the numbers of the texts with an accepted correction."""
     return {number for (number,) in connection.execute("SELECT text FROM labels WHERE state = 'accepted'")}
 
 
 def learned(connection: Connection, numbers: list[int], model: str) -> None:
-    """Notes which model has learned from them."""
+    """Store which model was trained on corrections."""
     connection.execute_many("UPDATE labels SET learned_by = ? WHERE text = ?", [(model, one) for one in numbers])
 
 
@@ -86,7 +86,7 @@ def learned(connection: Connection, numbers: list[int], model: str) -> None:
 
 
 def of_person(connection: Connection, author: str) -> dict[str, Any]:
-    """All texts of an author."""
+    """Return all texts of an author."""
     rows = connection.execute(
         f"SELECT {', '.join(store.TEXT)} FROM texts WHERE author = ? ORDER BY time, number", (author,)
     )
@@ -94,12 +94,12 @@ def of_person(connection: Connection, author: str) -> dict[str, Any]:
 
 
 def whole_texts(found: dict[str, Any]) -> set[str]:
-    """The texts of a person, as models learn them."""
+    """Return the texts of a person in the form that models are trained on."""
     return {Text(id="", source="", time=0.0, title=one["title"], text=one["text"]).whole for one in found["texts"]}
 
 
 def forget(connection: Connection, author: str) -> int:
-    """Deletes them, takes them out of all counts, and out of what was to be told; gives their number."""
+    """Delete the texts of an author, with their counts and pending notifications, and return their number."""
     columns = "number, id, source, time, topic, topic_probability, negative, positive, entities, original, late"
     wholes = connection.execute("SELECT title, text FROM texts WHERE author = ? AND original IS NULL", (author,))
     deleted = [f"{title}\n{text}" for title, text in wholes]

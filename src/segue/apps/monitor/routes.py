@@ -1,4 +1,4 @@
-"""The routes of a monitor: trends, texts, sources, what is new. All need the key of an agent, or of an operator."""
+"""HTTP routes of a monitor: trends, texts, sources, events. All need the key of an agent or an operator."""
 
 import asyncio
 import time
@@ -19,7 +19,7 @@ from segue.apps.monitor.export import AT_ONCE, csv_lines, exported, page_of, par
 from segue.apps.monitor.folder import models_with
 from segue.apps.monitor.labelled import SENTIMENTS
 from segue.apps.monitor.model import MOST_ENTITIES, MonitorModel, Sentiment
-from segue.apps.monitor.prices import beside
+from segue.apps.monitor.prices import beside, closes_between
 from segue.apps.monitor.service import MonitorService
 from segue.apps.monitor.sources import POSTED
 from segue.apps.monitor.texts import Rows, Text
@@ -38,50 +38,50 @@ Name = Annotated[str, Query(max_length=200)]
 Number = Annotated[int, PathParameter(ge=1, le=LARGEST)]
 Tone = Literal["negative", "neutral", "positive"]
 SHOWN = 20
-"""Texts of an event."""
+"""Maximum number of texts in an event."""
 
 
 class Posted(Strict):
-    """Texts to be read."""
+    """Texts to read."""
 
     texts: Annotated[list[dict[str, Any]], Field(min_length=1)]
-    """Each with `text`, and if there are any `title`, `time`, `author` and `id`: the same id is not read again."""
+    """Objects with `text`, and optionally `title`, `time`, `author` and `id`: an id is read once."""
 
 
 class Label(Strict):
-    """What a text should have been told to be."""
+    """A correction of the predictions for a text."""
 
     sentiment: Tone | None = None
     topic: Annotated[str | None, Field(min_length=1, max_length=200)] = None
     entities: Annotated[dict[str, Tone], Field(max_length=MOST_ENTITIES)] = Field(default_factory=dict)
-    """Sentiments by code, of entities that the text names."""
+    """Sentiment by code, for entities that the text names."""
 
 
 class Names(Strict):
-    """What becomes of proposed names."""
+    """Decisions on proposed names."""
 
     taken: Annotated[dict[str, str], Field(max_length=100)] = Field(default_factory=dict)
-    """Codes by names: a code that the list has gets another name, another code is a new entity."""
+    """Codes by name: a code of the list gets another name, an unknown code is a new entity."""
     dismissed: Annotated[list[str], Field(max_length=100)] = Field(default_factory=list)
     proposed: Annotated[list[str], Field(max_length=100)] = Field(default_factory=list)
-    """Names that were dismissed, and are proposed again."""
+    """Dismissed names to propose again."""
 
 
 class Decision(Strict):
-    """What becomes of a correction."""
+    """Decision on a correction."""
 
     accepted: bool
 
 
 def service_of(request: Request) -> MonitorService:
-    """The monitor behind a request."""
+    """Return the monitor behind a request."""
     found: Any = request.app.state.service
     assert isinstance(found, MonitorService)
     return found
 
 
 def missing(what: str, number: int) -> ApiError:
-    """What is asked for is not there."""
+    """Return the error for something that does not exist."""
     return ApiError(404, f"{what} must be one that the monitor has; got {number}.", code="not_found")
 
 
@@ -94,7 +94,7 @@ async def overview(
     days: Annotated[float, Query(gt=0, le=92)] = 7,
     limit: Annotated[int, Query(ge=1, le=500)] = 100,
 ) -> Response:
-    """Entities and topics of the last days, up to the newest text: volume, mean sentiment, and the time before."""
+    """Return entities and topics of the last days up to the newest text: volume, sentiment, and the period before."""
     service = service_of(request)
 
     def work(connection: Any) -> dict[str, Any]:
@@ -124,7 +124,7 @@ async def timeline(
     entity: Name = "",
     topic: Name = "",
 ) -> Response:
-    """Points by the hour or by the day, with alarms, and the price where there is one."""
+    """Return points by hour or day, with alarms, and the price if there is one."""
     service = service_of(request)
     if not start < end <= start + 3650 * DAY:
         raise ApiError(400, "end must be after start, by at most ten years; it is not.", code="invalid_value")
@@ -137,8 +137,7 @@ async def timeline(
 
     found = await service.database.run(work)
     means = found.pop("means")
-    closes = service.prices.get(entity, {})
-    kept = {day: close for day, close in closes.items() if start - 7 * DAY <= day * DAY < end}
+    kept = closes_between(service.prices.get(entity, {}), start=start, end=end)
     price = await asyncio.to_thread(beside, means, kept) if kept and not topic else None
     return answer({"entity": entity, "topic": topic, **found, "price": price})
 
@@ -152,8 +151,8 @@ async def within(
     topic: Name = "",
     limit: Annotated[int, Query(ge=1, le=500)] = 50,
 ) -> Response:
-    """The topics of an entity, or of all texts, or the entities of a topic: volume, mean sentiment, and the time
-    before. Of a longer time the last 92 days are taken."""
+    """Return the topics of an entity or of all texts, or the entities of a topic: volume, sentiment, and the period
+    before. Longer periods are cut to their last 92 days."""
     if not start < end:
         raise ApiError(400, "end must be after start; it is not.", code="invalid_value")
     if entity and topic:
@@ -179,7 +178,7 @@ async def list_texts(
     before_number: Annotated[int, Query(ge=0, le=LARGEST)] = LARGEST,
     limit: Annotated[int, Query(ge=1, le=200)] = 50,
 ) -> Response:
-    """Texts of a subject, the latest first."""
+    """List the texts of a subject, the latest first."""
     found = await service_of(request).database.run(
         lambda connection: queries.texts(
             connection,
@@ -196,7 +195,7 @@ async def list_texts(
 
 @router.post("/v1/texts", tags=["texts"], dependencies=[needs("agent")])
 async def post_texts(body: Posted, request: Request) -> Response:
-    """Reads texts; those with an id that was sent before are not read again."""
+    """Read texts; those with an id that was sent before are skipped."""
     service = service_of(request)
     if len(body.texts) > service.settings.max_texts:
         raise too_large("texts", len(body.texts), service.settings.max_texts, what="texts", setting="max_texts")
@@ -213,7 +212,7 @@ async def post_texts(body: Posted, request: Request) -> Response:
 
 @router.get("/v1/texts/{number}", tags=["texts"], dependencies=[needs("agent")])
 async def read_text(number: Number, request: Request, entity: Name = "") -> Response:
-    """A text, with what each of its words adds to its sentiment, and what the network adds, if one reads it; or to the
+    """Return a text with the contributions of its words, and of the network if there is one, to its sentiment or to the
     sentiment towards one of its entities."""
     service = service_of(request)
     found = await service.database.run(lambda connection: queries.one_text(connection, number))
@@ -233,22 +232,22 @@ async def read_text(number: Number, request: Request, entity: Name = "") -> Resp
 
 
 def missing_entity() -> ApiError:
-    """The text does not name it."""
+    """Return the error for an entity that the text does not name."""
     return ApiError(400, "entity must be one that the text names; it is not.", code="invalid_value", param="entity")
 
 
 def told_of(negative: float, positive: float) -> str:
-    """The sentiment towards an entity, from its probabilities."""
+    """Return the most probable sentiment towards an entity."""
     return Sentiment(negative=negative, neutral=1 - negative - positive, positive=positive).label
 
 
 def decided(model: MonitorModel, text: str, label: str, entity: str | None) -> tuple[list[list[Any]], float | None]:
-    """Which words decided, and what the network added."""
+    """Return the contributions of words, and of the network."""
     return highlighted(model, text, label, entity), model.by_network(text, label=label, entity=entity)
 
 
 def highlighted(model: MonitorModel, text: str, label: str, entity: str | None) -> list[list[Any]]:
-    """The text in pieces, each with what it adds to the sentiment; the largest part of all is 1."""
+    """Return the pieces of a text with their contributions, scaled so that the largest is 1."""
     words = model.deciding(text if entity else text[:20_000], label=label, entity=entity)
     largest = max((abs(one.weight) for one in words), default=0.0) or 1.0
     found: list[list[Any]] = []
@@ -268,7 +267,7 @@ async def correct_label(
     request: Request,
     caller: Caller = needs("agent"),  # noqa: B008
 ) -> Response:
-    """Says what a text should have been, and what it says of single entities; it is learned after a review."""
+    """Correct the predictions for a text and its entities; corrections are learned after a review."""
     service = service_of(request)
     if body.sentiment is None and body.topic is None and not body.entities:
         message = "a correction must have a sentiment, a topic or sentiments of entities; got none of them."
@@ -297,7 +296,7 @@ async def correct_label(
 
 @router.get("/v1/events", tags=["texts"], dependencies=[needs("agent")])
 async def events(request: Request, after: Annotated[int, Query(ge=0, le=LARGEST)] = 0) -> Response:
-    """Texts as they come, and the number of alarms that nobody has acknowledged, in server-sent events."""
+    """Stream new texts and the number of open incidents as server-sent events."""
     service = service_of(request)
     waiting = service.listen()
     state = {"after": after}
@@ -348,7 +347,7 @@ async def export(
     start: Moment = -1e12,
     end: Moment = 1e12,
 ) -> Response:
-    """Texts between two times as a table, the latest first; at most as many as the setting `max_export` allows."""
+    """Export texts between two times, the latest first, at most `max_export` of them."""
     service = service_of(request)
     rows: list[dict[str, Any]] = []
     before = (end, 0)
@@ -375,14 +374,14 @@ async def export(
 async def report(
     request: Request, day: Annotated[float, Query(ge=EARLIEST, le=MILLISECONDS, allow_inf_nan=False)]
 ) -> Response:
-    """The report of a day as HTML."""
+    """Return the report of a day as HTML."""
     page = await service_of(request).database.run(lambda connection: daily_report(connection, day))
     return Response(page, media_type="text/html; charset=utf-8")
 
 
 @router.get("/v1/sources", tags=["service"], dependencies=[needs("agent")])
 async def sources(request: Request) -> Response:
-    """What came from each source, and the last rows that were no text."""
+    """Return the state of each source, the last rejected rows, and proposed names."""
     service = service_of(request)
     found = await service.database.run(
         lambda connection: {
@@ -415,7 +414,7 @@ async def list_reviews(
     state: Literal["open", "accepted", "rejected"] = "open",
     limit: Annotated[int, Query(ge=1, le=200)] = 50,
 ) -> Response:
-    """Labels that people corrected."""
+    """List corrections."""
     found = await service_of(request).database.run(
         lambda connection: reviews.proposals(connection, state=state, limit=limit)
     )
@@ -429,7 +428,7 @@ async def review(
     request: Request,
     caller: Caller = needs("operator"),  # noqa: B008
 ) -> Response:
-    """Accepts a correction, or rejects it."""
+    """Accept or reject a correction."""
     done = await service_of(request).database.run(
         lambda connection: reviews.decide(connection, number, accepted=body.accepted, reviewer=caller.name)
     )
@@ -440,8 +439,8 @@ async def review(
 
 @router.post("/v1/operator/names", tags=["operator"], dependencies=[needs("operator")])
 async def decide_names(body: Names, request: Request) -> Response:
-    """Takes names into the list, each with its code, dismisses others, or proposes them again; gives the model that has
-    the list."""
+    """Add names to the list, each with its code, dismiss others, or propose them again; return the name of the model
+    with the list."""
     service = service_of(request)
     for names, state in ((body.dismissed, listing.DISMISSED), (body.proposed, listing.OPEN)):
         if names:
@@ -459,13 +458,13 @@ async def decide_names(body: Names, request: Request) -> Response:
 
 @router.get("/v1/operator/people/{person:path}", tags=["operator"], dependencies=[needs("operator")])
 async def read_person(person: str, request: Request) -> Response:
-    """All texts of an author."""
+    """Return all texts of an author."""
     return answer(await service_of(request).database.run(lambda connection: reviews.of_person(connection, person)))
 
 
 @router.delete("/v1/operator/people/{person:path}", tags=["operator"], dependencies=[needs("operator")])
 async def forget_person(person: str, request: Request) -> Response:
-    """Deletes them, and takes them out of all counts; names the models that learned from corrections of them."""
+    """Delete all texts of an author with their counts; return the models that were trained on corrections of them."""
     service = service_of(request)
     found = await service.database.run(lambda connection: reviews.of_person(connection, person))
     count = await service.database.run(lambda connection: reviews.forget(connection, person))

@@ -1,4 +1,4 @@
-"""A monitor on a port."""
+"""Start of a monitor server."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -27,7 +27,7 @@ def run_monitor(
     started: Callable[[str], None],
     check: bool,
 ) -> None:
-    """Runs until a signal comes, as `run_application` does."""
+    """Serve a monitor until a signal arrives (see `run_application`)."""
     if webhook is not None:
         check_webhook(*webhook)
     run_application(

@@ -1,15 +1,16 @@
-"""What a text says of each entity in it: which of its clauses, and the same with marks in place of the names.
+"""The clauses of a text about each of its entities, optionally with markers in place of names.
 
-In: a text and where it names entities. Out: a `Said` for each of them. A sentence is cut into clauses at commas and at
-words such as but and while, and between two entities at words such as and and as, where both sides say something. A
-clause belongs to the entities that it names, and to those of a clause before it that names them and says nothing:
-"Acme, Globex and Initech rose" is said of all three. One that names nobody belongs to the entities before it.
+In: a text and its mentions. Out: a `Said` for each entity. A sentence is divided into clauses at commas and at words
+such as but and while, and between two entities at words such as and and as. A clause belongs to the entities that it
+names, and to those of preceding clauses that consist of names only: "Acme, Globex and Initech rose" is about all three.
+A clause without names belongs to the entities before it.
 
-With marks, the entity that is asked about looks the same whatever its name is, and so do the others; a model that
-learns from labels of single entities then tells "THIS sues" from "sues THIS".
+With markers, the entity in question looks the same whatever its name is, and so do the others; a model that is trained
+on labels of single entities can then distinguish "THIS sues" from "sues THIS".
 """
 
 import re
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -21,12 +22,12 @@ from segue.text.unicode import is_unspaced
 _SENTENCE = re.compile(r"[。！？!?；;\n]+|\.(?=\s|$)")
 _CLAUSE = re.compile(r"[，,：:、]|\b(?:but|while|whereas|although|however)\b|但是?|而|然而", re.IGNORECASE)
 _JOINING = re.compile(r"\b(?:and|as|after|when|though|yet|or)\b|[和与及并且却&]", re.IGNORECASE)
-"""Words that part a clause only between two entities."""
+"""Words that divide a clause only between two entities."""
 _WORD = re.compile(r"[^\W_]")
 THIS, OTHER = "ꙮ", "ꙭ"
-"""Marks among words: letters that texts of today do not have. Words of one letter share no pieces with others."""
+"""Markers among words: letters that contemporary texts lack. One-letter words share no subwords with others."""
 THIS_UNSPACED, OTHER_UNSPACED = "㐂", "㐃"
-"""Marks in scripts without spaces."""
+"""Markers in scripts without spaces."""
 MARKS = (THIS, OTHER, THIS_UNSPACED, OTHER_UNSPACED)
 
 Span = tuple[int, int]
@@ -34,19 +35,19 @@ Span = tuple[int, int]
 
 @dataclass(frozen=True, kw_only=True)
 class Said:
-    """Part of a text, put together from pieces."""
+    """A part of a text, composed of pieces."""
 
     pieces: tuple[tuple[str, int, int], ...]
-    """Letters, and the place in the whole text that they stand for; a mark has another length than its place."""
+    """Characters, and the span of the whole text that they stand for; a marker may differ from its span in length."""
 
     @cached_property
     def text(self) -> str:
-        """All of it."""
+        """The characters of all pieces."""
         return "".join(letters for letters, _, _ in self.pieces)
 
     @cached_property
     def places(self) -> list[Span]:
-        """For each character, the place in the whole text that it stands for."""
+        """Span of the whole text for each character."""
         found: list[Span] = []
         for letters, start, end in self.pieces:
             if len(letters) == end - start:
@@ -57,13 +58,13 @@ class Said:
 
 
 def around(text: str, mentions: Sequence[Mention]) -> dict[str, list[Span]]:
-    """By entity, where it is talked about; an entity of a text that names no other is talked about everywhere."""
+    """Return the spans about each entity; the whole text if it names only one entity."""
     codes = list(dict.fromkeys(one.entity for one in mentions))
     if len(codes) < 2:
         return {code: [(0, len(text))] for code in codes}
     said: dict[str, list[Span]] = {code: [] for code in codes}
     for start, end in _pieces(text, 0, len(text), _SENTENCE, mentions):
-        inside = [one for one in mentions if start <= one.start < end]
+        inside = _between(mentions, start, end)
         for span, named in _owners(text, _pieces(text, start, end, _CLAUSE, inside), inside):
             for code in named:
                 said[code].append(span)
@@ -71,13 +72,13 @@ def around(text: str, mentions: Sequence[Mention]) -> dict[str, list[Span]]:
 
 
 def _owners(text: str, clauses: Sequence[Span], mentions: Sequence[Mention]) -> list[tuple[Span, list[str]]]:
-    """The clauses of a sentence, or parts of them, with the entities that each is about."""
+    """Return the clauses of a sentence, or parts of them, with the entities that each is about."""
     found: list[tuple[Span, list[str]]] = []
     current: list[str] = []
     waiting: list[str] = []
-    """Entities of clauses that name them and say nothing: what comes next is said of them too."""
+    """Entities of clauses that consist of names only; the next clause is about them too."""
     for first, last in clauses:
-        own = [one for one in mentions if first <= one.start < last]
+        own = _between(mentions, first, last)
         if not own:
             if waiting and not _says_nothing(text, first, last, ()):  # "Acme, which rose, ..."
                 current, waiting = waiting, []
@@ -85,8 +86,9 @@ def _owners(text: str, clauses: Sequence[Span], mentions: Sequence[Mention]) -> 
             continue
         spoke = False
         for start, end in _parted(text, first, last, own):
-            named = list(dict.fromkeys(one.entity for one in own if start <= one.start < end))
-            if not _says_nothing(text, start, end, own):
+            here = _between(own, start, end)
+            named = list(dict.fromkeys(one.entity for one in here))
+            if not _says_nothing(text, start, end, here):
                 current, waiting, spoke = list(dict.fromkeys([*waiting, *named])), [], True
                 found.append(((start, end), current))
             elif spoke and end == last:  # "lifts Acme and Globex": the clause before is of both, so its list grows
@@ -96,21 +98,31 @@ def _owners(text: str, clauses: Sequence[Span], mentions: Sequence[Mention]) -> 
                 waiting += named
                 found.append(((start, end), named))
     if waiting:  # names alone at the end of a sentence: what came before is said of them too
-        found = [(span, [*named, *waiting] if named == current else named) for span, named in found]
-    return [(span, list(dict.fromkeys(named))) for span, named in found]
+        last_ones = [*current, *dict.fromkeys(waiting)]
+        found = [(span, last_ones if named is current or named == current else named) for span, named in found]
+    once = {id(named): list(dict.fromkeys(named)) for _, named in found}
+    return [(span, once[id(named)]) for span, named in found]
+
+
+def _between(mentions: Sequence[Mention], start: int, end: int) -> Sequence[Mention]:
+    """Return the mentions, which are in order, that begin between two places."""
+    return mentions[bisect_left(mentions, start, key=_start) : bisect_left(mentions, end, key=_start)]
+
+
+def _start(one: Mention) -> int:
+    return one.start
 
 
 def _says_nothing(text: str, start: int, end: int, mentions: Sequence[Mention]) -> bool:
-    """Whether there is no word beside names and what joins them."""
+    """Return True if there is no word besides names and conjunctions."""
     left = list(text[start:end])
     for one in mentions:
-        if start <= one.start < end:
-            left[one.start - start : one.end - start] = " " * (min(one.end, end) - one.start)
+        left[one.start - start : one.end - start] = " " * (min(one.end, end) - one.start)
     return _WORD.search(_CLAUSE.sub(" ", _JOINING.sub(" ", "".join(left)))) is None
 
 
 def _parted(text: str, start: int, end: int, mentions: Sequence[Mention]) -> list[Span]:
-    """A clause, parted where a joining word stands between two entities."""
+    """Return the parts of a clause, divided at conjunctions between two entities."""
     found = []
     for before, after in pairwise(mentions):
         if before.entity == after.entity:
@@ -125,11 +137,11 @@ def _parted(text: str, start: int, end: int, mentions: Sequence[Mention]) -> lis
 def said_of(
     text: str, spans: Sequence[Span], *, entity: str = "", mentions: Sequence[Mention] = (), marked: bool = False
 ) -> Said:
-    """The parts of a text in these places as one; `marked` puts marks in place of names."""
+    """Return the concatenation of spans of a text; with `marked`, names are replaced by markers."""
     pieces: list[tuple[str, int, int]] = []
     for start, end in spans:
-        for one in mentions if marked else ():
-            if start <= one.start and one.end <= end:
+        for one in _between(mentions, start, end) if marked else ():
+            if one.end <= end:
                 pieces.append((text[start : one.start], start, one.start))
                 pieces.append((_mark(text, one, this=one.entity == entity), one.start, one.end))
                 start = one.end
@@ -145,10 +157,12 @@ def _mark(text: str, one: Mention, *, this: bool) -> str:
 
 
 def _pieces(text: str, start: int, end: int, pattern: re.Pattern[str], mentions: Sequence[Mention]) -> list[Span]:
-    """Places between matches; each match belongs to the piece before it, and none is inside of a name."""
+    """Return the spans between matches; a match belongs to the span before it, and is never inside a name."""
     found = []
     for match in pattern.finditer(text, start, end):
-        if match.end() > start and not any(one.start < match.end() and match.start() < one.end for one in mentions):
+        before = bisect_left(mentions, match.end(), key=_start)
+        inside = before > 0 and match.start() < mentions[before - 1].end  # mentions do not overlap
+        if match.end() > start and not inside:
             found.append((start, match.end()))
             start = match.end()
     if start < end:

@@ -1,10 +1,10 @@
-"""A monitor that runs: its sources, the model in a thread, the database, and pages that wait for what is new.
+"""A running monitor: its sources, the model in a worker thread, the database, and pages that wait for updates.
 
-The database has the truth. A batch of texts is one transaction (`stream`); pages are woken afterwards and read from the
-database what is new. Texts come from the operator's sources and the POST route, one batch after the other.
+The database is authoritative. A batch of texts is one transaction (`stream`); pages are woken afterwards and read the
+updates from the database. Texts arrive from the operator's sources and the POST route, one batch after the other.
 
-While texts come live (the newest is less than a day old) the clock moves the watermark too, so that the last texts of
-an evening are judged without waiting for the next morning.
+While texts arrive live (the newest is less than a day old), the clock moves the watermark too, so that the last texts
+of an evening are judged without waiting for the next morning.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from segue.apps.folder import MODELS, read_about
 from segue.apps.monitor import store
 from segue.apps.monitor.feeds import Poller
 from segue.apps.monitor.folder import read_model
-from segue.apps.monitor.growing import bad_reason, from_json, read_more
+from segue.apps.monitor.growing import bad_reason, next_line, read_more, row_of
 from segue.apps.monitor.listing import take_names
 from segue.apps.monitor.mail import mails
 from segue.apps.monitor.prices import Closes, read_prices
@@ -42,13 +42,22 @@ from segue.serve.errors import busy, not_ready
 T = TypeVar("T")
 log = logging.getLogger("segue.apps")
 CLOCK = 15.0
-"""Seconds between two moves of the watermark by the clock."""
+"""Seconds between updates of the watermark by the clock."""
 TROUBLED = 30.0
-"""Seconds before a source that cannot be read is tried again."""
+"""Seconds before a source that failed is read again."""
+
+
+def file_state(path: Path) -> tuple[int, int] | None:
+    """Return modification time and size of a file; None if there is none."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size
 
 
 class MonitorService:
-    """One monitor."""
+    """The service behind the routes of a monitor."""
 
     def __init__(
         self,
@@ -66,7 +75,7 @@ class MonitorService:
         self.about = read_about(folder / MODELS / self.model_name)
         self.prices: dict[str, Closes] = {} if listed.prices is None else read_prices(Path(listed.prices.path))
         self.waiting = 0
-        """Batches that are being read."""
+        """Number of batches that are being processed."""
         self._stream = Stream(settings.rules())
         self._turn, self._listing = asyncio.Lock(), asyncio.Lock()
         self._webhook, self._password = webhook, password
@@ -76,7 +85,7 @@ class MonitorService:
         self._listening: set[asyncio.Event] = set()
 
     async def start(self) -> None:
-        """Opens the database, goes on with what was not told, and begins to read."""
+        """Open the database, resume pending notifications, and start reading the sources."""
         await asyncio.to_thread(self.database.open)
         if self._webhook is not None:
             self._senders.append(webhooks(self.database, url=self._webhook[0], secret=self._webhook[1]))
@@ -86,11 +95,12 @@ class MonitorService:
             await sender.start()
         self.ready = True
         models = follow_model(MONITOR, self.folder, in_use=lambda: self.model_name, take=self._use_model)
-        jobs = [models, self._clock(), *(self._follow(one) for one in self.listed.source)]
+        prices = [] if self.listed.prices is None else [self._follow_prices(Path(self.listed.prices.path))]
+        jobs = [models, self._clock(), *prices, *(self._follow(one) for one in self.listed.source)]
         self._tasks = [asyncio.create_task(job) for job in jobs]
 
     async def stop(self) -> None:
-        """All that was taken is on disk."""
+        """Stop all tasks; everything that was accepted is on disk."""
         self.abandon()
         for task in self._tasks:
             task.cancel()
@@ -102,14 +112,14 @@ class MonitorService:
         await self.database.close_later()
 
     def abandon(self) -> None:
-        """Ends the streams."""
+        """End the event streams."""
         self.ready = False
         self.wake()
 
     # ----------------------------------------------------------------------------------------------------------- texts
 
     async def post(self, rows: Sequence[Mapping[str, Any]], how: Rows) -> tuple[Written, list[tuple[str, Any]]]:
-        """Texts that were sent to the route: what was written, and what was refused."""
+        """Process texts of the POST route; return what was written, and the rejected rows with reasons."""
         if not self.ready:
             raise not_ready()
         if self.waiting >= self.settings.max_queue:
@@ -118,7 +128,7 @@ class MonitorService:
         return await self.take(batch), list(batch.refused)
 
     async def take(self, batch: Batch) -> Written:
-        """One batch: looked at, read, written; then pages, webhooks and mails are woken."""
+        """Process one batch, then wake pages, webhooks and mails."""
         self.waiting += 1
         try:
             async with self._turn:
@@ -145,7 +155,7 @@ class MonitorService:
     # --------------------------------------------------------------------------------------------------------- sources
 
     async def _follow(self, source: Source) -> None:
-        """Reads a source as long as the monitor runs; what goes wrong is noted, and tried again."""
+        """Read a source as long as the monitor runs; failures are noted, and the source is read again."""
         while True:
             try:
                 if source.kind in ("file", "folder"):
@@ -161,7 +171,7 @@ class MonitorService:
                 problem = str(error) if isinstance(error, SegueError) else f"{type(error).__name__}: {error}"
                 log.warning("source %s: %s", source.name, problem)
                 await self._problem(source, problem)
-                await asyncio.sleep(TROUBLED)
+                await asyncio.sleep(max(TROUBLED, source.every) if source.url else TROUBLED)
 
     async def _problem(self, source: Source, problem: str) -> None:
         try:
@@ -193,16 +203,18 @@ class MonitorService:
                 for start in range(0, max(1, len(found.rows)), AT_ONCE):
                     rows = found.rows[start : start + AT_ONCE]
                     last = start + AT_ONCE >= len(found.rows)
-                    await self.take(made_batch(source.name, rows, source.rows(), place=found.place if last else None))
+                    refused, after = (found.refused, found.place) if last else ([], None)
+                    await self.take(made_batch(source.name, rows, source.rows(), refused=refused, place=after))
             await asyncio.sleep(found.wait)
 
     async def _lines(self, source: Source) -> None:
-        """Standard input: lines of JSON, or of text. There is no place to go on from: what was taken has its id."""
+        """Read standard input: lines of JSON, or of text. It cannot be read again, so a batch that could not be written
+        is written later."""
         loop = asyncio.get_running_loop()
         lines: asyncio.Queue[bytes | None] = asyncio.Queue(maxsize=10 * AT_ONCE)
 
         def pump() -> None:
-            for line in sys.stdin.buffer:
+            while (line := next_line(sys.stdin.buffer)) is not None:
                 asyncio.run_coroutine_threadsafe(lines.put(line), loop).result()
             asyncio.run_coroutine_threadsafe(lines.put(None), loop).result()
 
@@ -213,17 +225,22 @@ class MonitorService:
             while len(some) < AT_ONCE and not lines.empty():
                 some.append(lines.get_nowait())
             ended = None in some
-            rows, refused = [], []
-            for line in some:
-                text = (line or b"").decode(source.encoding, "replace").strip()
-                if not text:
-                    continue
-                row = from_json(text) if text.startswith("{") else {"text": text}
-                if (bad := bad_reason(row)) is not None:
-                    refused.append(bad)
-                else:
-                    rows.append(row)
-            await self.take(made_batch(source.name, rows, source.rows(), refused=refused))
+            found = [row_of(line, source.encoding) for line in some if line is not None and line.strip()]
+            refused = [bad for row in found if (bad := bad_reason(row)) is not None]
+            rows = [row for row in found if bad_reason(row) is None]
+            batch = made_batch(source.name, rows, source.rows(), refused=refused)
+            while not await self._taken_or_not(source, batch):
+                await asyncio.sleep(TROUBLED)
+
+    async def _taken_or_not(self, source: Source, batch: Batch) -> bool:
+        """Return True if a batch was written; otherwise note why it was not."""
+        try:
+            await self.take(batch)
+        except SegueError as error:
+            log.warning("source %s: %s", source.name, error)
+            await self._problem(source, str(error))
+            return False
+        return True
 
     # ---------------------------------------------------------------------------------------------------------- clocks
 
@@ -245,12 +262,25 @@ class MonitorService:
                 except SegueError as error:
                     log.error("the clock did not move: %s", error)
 
+    async def _follow_prices(self, path: Path) -> None:
+        """Read the prices again whenever their file has changed; one that cannot be read changes nothing."""
+        seen = file_state(path)
+        while True:
+            await asyncio.sleep(CLOCK)
+            if (now := file_state(path)) == seen:
+                continue
+            seen = now
+            try:
+                self.prices = await asyncio.to_thread(read_prices, path)
+            except (SegueError, OSError) as error:
+                log.warning("the prices stay as they were: %s", error)
+
     async def _use_model(self, name: str) -> None:
         model = await asyncio.to_thread(read_model, self.folder / MODELS / name)
         self.model, self.about, self.model_name = model, read_about(self.folder / MODELS / name), name
 
     async def list_names(self, names: Mapping[str, str]) -> None:
-        """Takes names into the list; texts that come from now on are read with it."""
+        """Add names to the list, which is used for all texts from now on."""
         async with self._listing:
             name = await asyncio.to_thread(take_names, self.folder, names)
             await self._use_model(name)
@@ -258,14 +288,14 @@ class MonitorService:
     # --------------------------------------------------------------------------------------------------------- waiting
 
     def wake(self) -> None:
-        """There is something new."""
+        """Wake everything that waits for updates."""
         for event in self._listening:
             event.set()
         for sender in self._senders:
             sender.wake()
 
     def listen(self) -> asyncio.Event:
-        """An event that is set when there is something new; to be given back with `unlisten`."""
+        """Return an event that is set on updates; release it with `unlisten`."""
         if len(self._listening) >= self.settings.max_streams:
             raise busy()
         event = asyncio.Event()
@@ -273,5 +303,5 @@ class MonitorService:
         return event
 
     def unlisten(self, event: asyncio.Event) -> None:
-        """Ends it."""
+        """Release an event of `listen`."""
         self._listening.discard(event)

@@ -1,4 +1,4 @@
-"""The operator's list of sources, in TOML; no path and no address ever comes from data.
+"""The operator's configuration of sources, mail and prices in TOML; paths and addresses never come from data.
 
 [[source]]
 name = "wire"
@@ -23,6 +23,7 @@ to = ["desk@example.com"]
 path = "prices.csv"           # date, symbol, close
 """
 
+import re
 import tomllib
 from pathlib import Path
 from typing import Annotated, Literal
@@ -31,73 +32,83 @@ from pydantic import Field
 
 from segue.apps.cells import zone_of
 from segue.apps.monitor.texts import COLUMNS, Rows
-from segue.apps.webhooks import check_webhook
+from segue.apps.webhooks import check_address
 from segue.checkpoint.files import read_small
 from segue.config import Section, settings
 from segue.errors import ConfigError
 
 LARGEST = 1 << 20
 Kind = Literal["file", "folder", "feed", "json", "stdin"]
-Name = Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[\w.-]+$")]
+LONGEST_NAME = 64
+Name = Annotated[str, Field(min_length=1, max_length=LONGEST_NAME, pattern=r"^[\w.-]+$")]
 POSTED = "post"
-"""The source of texts that were sent to the route."""
+"""Name of the source of texts that were sent to the POST route."""
 
 
 class Source(Section):
-    """Where texts come from."""
+    """A source of texts."""
 
     name: Name
-    """A name of its own."""
+    """Unique name."""
     kind: Kind
     path: str = ""
-    """File or folder, beside the list."""
+    """File or folder, relative to the configuration file."""
     pattern: str = "*"
-    """Names of the files of a folder."""
+    """Pattern of the file names in a folder."""
     url: str = ""
-    """Address of a feed, or of JSON."""
+    """Address of a feed or of JSON."""
     every: Annotated[float, Field(ge=10, le=86_400)] = 300.0
-    """Seconds between two looks at an address; at a file that grows it is two seconds."""
+    """Seconds between requests to an address; growing files are checked every two seconds."""
     follow: bool = True
-    """Whether to look for more when all is read."""
+    """Whether to wait for more when everything is read."""
     encoding: str = "utf-8"
     zone: str = "UTC"
-    """Zone of times that say none."""
+    """Time zone of times without one."""
     columns: dict[str, str] = Field(default_factory=dict)
-    """Columns by their roles (text, title, time, author, id), where their names do not say them."""
+    """Columns by role (text, title, time, author, id), if column names do not match."""
 
     def rows(self) -> Rows:
-        """How its rows are understood."""
+        """Return how its rows are interpreted."""
         return Rows(source=self.name, columns=self.columns, zone=zone_of(self.zone))
 
 
 class Mail(Section):
-    """Where alarms are mailed. The password is in the environment variable SEGUE_MAIL_PASSWORD."""
+    """Mail server and addresses for alarms. The password is in the environment variable SEGUE_MAIL_PASSWORD."""
 
     host: Annotated[str, Field(min_length=1)]
     port: Annotated[int, Field(ge=1, le=65_535)] = 587
     security: Literal["starttls", "tls", "none"] = "starttls"
-    """none: neither encrypted nor with a password, for a server on this machine."""
+    """Encryption; "none" is neither encrypted nor authenticated, for a server on this machine."""
     user: str = ""
     sender: Annotated[str, Field(min_length=3, max_length=200, pattern=r"^[^\s@]+@[^\s@]+$")]
     to: Annotated[list[Annotated[str, Field(pattern=r"^[^\s@]+@[^\s@]+$")]], Field(min_length=1, max_length=50)]
 
 
 class Prices(Section):
-    """A table with the columns date, symbol and close."""
+    """A table of prices with the columns date, symbol and close."""
 
     path: Annotated[str, Field(min_length=1)]
 
 
 class Listed(Section):
-    """The whole list."""
+    """The whole configuration."""
 
     source: list[Source] = Field(default_factory=list)
     mail: Mail | None = None
     prices: Prices | None = None
 
 
+def source_name(path: Path) -> str:
+    """Return the name of a file or folder in the form of a source name, with other characters replaced, and cut.
+
+    >>> source_name(Path("in/my texts (1).csv"))
+    'my-texts-1-.csv'
+    """
+    return re.sub(r"[^\w.-]+", "-", path.absolute().name)[-LONGEST_NAME:] or "files"
+
+
 def read_sources(path: Path) -> Listed:
-    """The list of a file; its paths become whole ones, from the folder of the file on."""
+    """Read and validate the configuration; its paths are resolved against its folder."""
     try:
         values = tomllib.loads(read_small(path, limit=LARGEST).decode("utf-8"))
     except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
@@ -118,7 +129,7 @@ def read_sources(path: Path) -> Listed:
 
 
 def check_encoding(name: str, where: str) -> None:
-    """Raises unless Python knows an encoding, and lines end in it as in ASCII."""
+    """Raise ConfigError unless Python knows an encoding, and line ends are encoded as in ASCII."""
     try:
         ends = "\n".encode(name)
     except LookupError:
@@ -135,8 +146,13 @@ def _check(one: Source, path: Path) -> None:
     where = f"{path}, source {one.name!r},"
     if one.kind in ("file", "folder") and not one.path:
         raise ConfigError(f"{where} must have a path; got none. Name the {one.kind}.")
+    if one.kind == "folder" and (not one.pattern or Path(one.pattern).is_absolute() or ".." in Path(one.pattern).parts):
+        raise ConfigError(
+            f"{where} must have a pattern of file names inside of its folder; got {one.pattern[:80]!r}. Use *.jsonl, "
+            "for example."
+        )
     if one.kind in ("feed", "json"):
-        check_webhook(one.url, "x" * 16)  # the same rule for addresses
+        check_address(one.url, what=f"{where} url")
     if unknown := sorted(set(one.columns) - set(COLUMNS)):
         raise ConfigError(f"{where} must name columns by {', '.join(COLUMNS)}; got {unknown[0]!r}. Use one of them.")
     zone_of(one.zone)

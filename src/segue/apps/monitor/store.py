@@ -1,9 +1,8 @@
-"""Texts, trends and alarms in the database: every function is work for one transaction (`segue.apps.database`).
+"""Schema and statements of the database; every function is work for one transaction (`segue.apps.database`).
 
-All statements of a monitor are here, in `reviews` and in `queries`. A text is a row of `texts`, and of `mentions` for
-each of its entities and once for the entity "", which stands for all. `hours` and `days` count them by entity and
-topic, `entity_days` by entity alone, so that a page never reads more than some ten thousand rows, however many texts
-there are.
+All SQL of a monitor is here, in `reviews` and in `queries`. A text is a row of `texts`, and of `mentions` for each of
+its entities and once for the entity "", which stands for all texts. `hours` and `days` count texts by entity and topic,
+`entity_days` by entity, so that a page reads at most some ten thousand rows, however many texts there are.
 """
 
 import json
@@ -21,7 +20,7 @@ from segue.apps.monitor.texts import Text
 from segue.apps.monitor.watch import DAY, HOUR, WEEK, Alarm, Seen
 
 COUNTED = ("texts", "repeats", "negative", "positive", "score", "square", "timely", "timely_negative")
-"""Columns of what is counted."""
+"""Columns of the count tables."""
 _COUNTS = (
     "texts BIGINT NOT NULL, repeats BIGINT NOT NULL, negative BIGINT NOT NULL, positive BIGINT NOT NULL, "
     "score DOUBLE PRECISION NOT NULL, square DOUBLE PRECISION NOT NULL, timely BIGINT NOT NULL, "
@@ -101,15 +100,15 @@ CREATE INDEX alarms_of_incident ON alarms (incident, state);
 )
 MONITOR = Application(name="monitor", what="a monitor", steps=STEPS)
 MOST_NAMES = 20_000
-"""Names that are counted and not in the list."""
+"""Maximum number of proposed names."""
 MOST_REFUSED = 10_000
-"""Rows that could not be read and are kept; older ones go."""
+"""Maximum number of stored rejected rows; older ones are deleted."""
 _KEYS = {
     "hours": ("entity", "topic", "start"),
     "days": ("entity", "topic", "start"),
     "entity_days": ("entity", "start"),
 }
-"""Tables that count, by what."""
+"""Count tables, with their keys."""
 
 
 def _upsert(table: str) -> str:
@@ -126,7 +125,7 @@ _UPSERTS = {table: _upsert(table) for table in _KEYS}
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """A text to be written."""
+    """A text to be stored."""
 
     text: Text
     reading: Reading
@@ -141,7 +140,7 @@ class Row:
 
 
 def known_ids(connection: Connection, ids: Sequence[str]) -> set[str]:
-    """Which of them are there."""
+    """Return those ids that are stored."""
     found: set[str] = set()
     for start in range(0, len(ids), 500):
         some = ids[start : start + 500]
@@ -151,7 +150,7 @@ def known_ids(connection: Connection, ids: Sequence[str]) -> set[str]:
 
 
 def originals(connection: Connection, fingerprints: Sequence[str]) -> dict[str, tuple[int, Reading]]:
-    """The first text with each of these fingerprints, and what was read in it."""
+    """Return the first text with each of these fingerprints, and its predictions."""
     found: dict[str, tuple[int, Reading]] = {}
     names = "fingerprint, number, topic, topic_probability, negative, positive, entities"
     for start in range(0, len(fingerprints), 500):
@@ -166,7 +165,7 @@ def originals(connection: Connection, fingerprints: Sequence[str]) -> dict[str, 
 
 
 def reading_of(connection: Connection, number: int) -> Reading:
-    """What was read in a text."""
+    """Return the predictions for a text."""
     row = connection.execute(
         "SELECT topic, topic_probability, negative, positive, entities FROM texts WHERE number = ?", (number,)
     ).fetchone()
@@ -187,7 +186,7 @@ def _sentiment(negative: float, positive: float) -> Sentiment:
 
 
 def add_text(connection: Connection, row: Row) -> int:
-    """Writes a text; gives its number."""
+    """Store a text and return its number."""
     text, reading = row.text, row.reading
     entities = {code: [round(one.negative, 5), round(one.positive, 5)] for code, one in reading.entities.items()}
     (number,) = connection.execute(
@@ -219,12 +218,12 @@ def add_text(connection: Connection, row: Row) -> int:
 
 
 def subjects_of(reading: Reading) -> dict[str, Sentiment]:
-    """The entities of a text with what is said of each; "" is the text itself."""
+    """Return the sentiment by entity; "" is the text itself."""
     return {"": reading.sentiment, **reading.entities}
 
 
 def count_texts(connection: Connection, written: Iterable[tuple[int, Row]], *, sign: int = 1) -> None:
-    """Adds texts to the mentions and to all counts; with a sign of -1 takes them away."""
+    """Add texts to the mentions and to all counts; with sign -1, remove them."""
     mentions: list[tuple[Any, ...]] = []
     counts: dict[str, dict[Any, list[float]]] = {table: {} for table in _KEYS}
     for number, row in written:
@@ -260,7 +259,7 @@ def count_texts(connection: Connection, written: Iterable[tuple[int, Row]], *, s
 
 
 def refuse(connection: Connection, source: str, reason: str, row: Any) -> None:
-    """Keeps what could not be read, to be looked at."""
+    """Store a rejected row with the reason, for inspection."""
     shown = row if isinstance(row, str) else json.dumps(row, ensure_ascii=False, default=str)
     (number,) = connection.execute(
         "INSERT INTO refused (source, created, reason, given) VALUES (?, ?, ?, ?) RETURNING number",
@@ -279,7 +278,7 @@ def note_source(
     refused: int = 0,
     problem: str | None = None,
 ) -> None:
-    """Where the reading of a source is now, and what came of it."""
+    """Store the position in a source, and add to its counts."""
     connection.execute(
         "INSERT INTO sources (name, place, taken, known, refused) VALUES (?, '{}', 0, 0, 0) ON CONFLICT (name) "
         "DO NOTHING",
@@ -295,20 +294,21 @@ def note_source(
 
 
 def place_of(connection: Connection, name: str) -> dict[str, Any]:
-    """Where the reading of a source is."""
+    """Return the position in a source."""
     row = connection.execute("SELECT place FROM sources WHERE name = ?", (name,)).fetchone()
     found: dict[str, Any] = {} if row is None else json.loads(row[0])
     return found
 
 
 def count_names(connection: Connection, names: Sequence[str], when: float) -> None:
-    """Counts names that are not in the list. Where there are too many, those of the fewest texts go, the oldest
-    first; those that an operator has decided on stay."""
+    """Count names that are not in the list, in texts up to a time. Beyond MOST_NAMES, delete those with the fewest
+    texts, the oldest first; names that an operator has decided on stay."""
     if not names:
         return
     connection.execute_many(
         "INSERT INTO names (name, texts, first, last) VALUES (?, ?, ?, ?) ON CONFLICT (name) DO UPDATE SET "
-        "texts = names.texts + excluded.texts, last = excluded.last",
+        "texts = names.texts + excluded.texts, first = CASE WHEN excluded.first < names.first THEN excluded.first ELSE "
+        "names.first END, last = CASE WHEN excluded.last > names.last THEN excluded.last ELSE names.last END",
         [(name, texts, when, when) for name, texts in Counter(names).items()],
     )
     (count,) = connection.execute("SELECT count(*) FROM names WHERE state = 'open'").fetchone()
@@ -321,7 +321,7 @@ def count_names(connection: Connection, names: Sequence[str], when: float) -> No
 
 
 def forget_names(connection: Connection, texts: Sequence[str]) -> None:
-    """Takes texts out of the counts of the names that stand in them."""
+    """Remove texts from the counts of the names in them."""
     names = connection.execute("SELECT name FROM names WHERE state = 'open'").fetchall()
     held = [(count, name) for (name,) in names if (count := sum(name in text for text in texts))]
     connection.execute_many("UPDATE names SET texts = texts - ? WHERE name = ?", held)
@@ -329,13 +329,13 @@ def forget_names(connection: Connection, texts: Sequence[str]) -> None:
 
 
 def get_state(connection: Connection, name: str) -> float | None:
-    """A number that is remembered."""
+    """Return a stored number; None if there is none."""
     row = connection.execute("SELECT value FROM state WHERE name = ?", (name,)).fetchone()
     return None if row is None else float(row[0])
 
 
 def set_state(connection: Connection, name: str, value: float) -> None:
-    """Remembers it."""
+    """Store a number."""
     connection.execute(
         "INSERT INTO state VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value", (name, value)
     )
@@ -345,7 +345,7 @@ def set_state(connection: Connection, name: str, value: float) -> None:
 
 
 def to_judge(connection: Connection, after: float, until: float) -> list[tuple[int, float, Reading]]:
-    """Texts between two times that are not late, in the order of their times."""
+    """Return the texts between two times that are not late, sorted by time."""
     rows = connection.execute(
         "SELECT number, time, topic, topic_probability, negative, positive, entities FROM texts WHERE time > ? AND "
         "time <= ? AND late = 0 ORDER BY time, number",
@@ -359,7 +359,7 @@ def _where(entity: str, topic: str) -> tuple[str, tuple[str, ...]]:
 
 
 def history(connection: Connection, entity: str, topic: str, *, start: float, end: float, most: int) -> list[Seen]:
-    """The last texts of a subject from a time on and before another, in their order; no late ones."""
+    """Return the last texts of a subject between two times, sorted by time, without late ones."""
     where, values = _where(entity, topic)
     rows = connection.execute(
         f"SELECT time, number, negative, positive FROM mentions WHERE {where} AND time >= ? AND time < ? AND late = 0 "
@@ -373,7 +373,7 @@ def history(connection: Connection, entity: str, topic: str, *, start: float, en
 def negatives(
     connection: Connection, entity: str, topic: str, *, start: float, end: float
 ) -> tuple[list[tuple[float, int]], int]:
-    """Negative texts of a subject by the hour, and the number of all; no late ones."""
+    """Return the number of negative texts of a subject by hour, and of all its texts, without late ones."""
     where, values = _where(entity, topic)
     rows = connection.execute(
         "SELECT start, CAST(sum(timely_negative) AS BIGINT), CAST(sum(timely) AS BIGINT) FROM hours "
@@ -384,13 +384,13 @@ def negatives(
 
 
 def subject_state(connection: Connection, entity: str, topic: str) -> dict[str, Any] | None:
-    """What is remembered of a subject."""
+    """Return the stored state of a subject; None if there is none."""
     row = connection.execute("SELECT state FROM subjects WHERE entity = ? AND topic = ?", (entity, topic)).fetchone()
     return None if row is None else json.loads(row[0])
 
 
 def set_subject_state(connection: Connection, entity: str, topic: str, state: Mapping[str, Any]) -> None:
-    """Remembers it."""
+    """Store the state of a subject."""
     connection.execute(
         "INSERT INTO subjects VALUES (?, ?, ?) ON CONFLICT (entity, topic) DO UPDATE SET state = excluded.state",
         (entity, topic, json.dumps(dict(state))),
@@ -398,8 +398,8 @@ def set_subject_state(connection: Connection, entity: str, topic: str, state: Ma
 
 
 def add_alarm(connection: Connection, entity: str, topic: str, alarm: Alarm, *, near: float) -> tuple[int, int]:
-    """Writes an alarm; gives its number and that of the incident that it belongs to: its own, that of an alarm of the
-    last `near` seconds that shares half of the texts with it, or that of the same subject in the week before."""
+    """Store an alarm; return its number and that of its incident: the one of the same subject in the week before, the
+    one of an alarm in the last `near` seconds that shares half of the texts, or otherwise its own number."""
     (number,) = connection.execute(
         "INSERT INTO alarms (entity, topic, kind, time, since, created, figures) VALUES (?, ?, ?, ?, ?, ?, ?) "
         "RETURNING number",
@@ -413,7 +413,7 @@ def add_alarm(connection: Connection, entity: str, topic: str, alarm: Alarm, *, 
 
 
 def _incident(connection: Connection, entity: str, topic: str, alarm: Alarm, *, before: int, near: float) -> int | None:
-    """The incident of an earlier alarm that a new one belongs to."""
+    """Return the incident of an earlier alarm that a new one belongs to; None if there is none."""
     row = connection.execute(
         "SELECT incident FROM alarms WHERE entity = ? AND topic = ? AND time >= ? AND number < ? ORDER BY number DESC "
         "LIMIT 1",
@@ -434,7 +434,7 @@ def _incident(connection: Connection, entity: str, topic: str, alarm: Alarm, *, 
 
 
 def add_mail(connection: Connection, id: str, subject: str, body: str) -> None:
-    """A mail to be sent."""
+    """Store a mail to be sent."""
     connection.execute("INSERT INTO mails (id, subject, body, next_try) VALUES (?, ?, ?, 0)", (id, subject, body))
 
 
@@ -457,11 +457,11 @@ TEXT = (
     "late",
     "model",
 )
-"""Columns of a text that are shown."""
+"""Columns of a text in responses."""
 
 
 def shown_text(row: Sequence[Any]) -> dict[str, Any]:
-    """A row of `TEXT` as it is shown."""
+    """Return a row with the columns `TEXT` as a dict."""
     found = dict(zip(TEXT, row, strict=True))
     found["entities"] = json.loads(found["entities"])
     found["late"] = bool(found["late"])
@@ -469,7 +469,7 @@ def shown_text(row: Sequence[Any]) -> dict[str, Any]:
 
 
 def texts_of(connection: Connection, numbers: Sequence[int]) -> list[dict[str, Any]]:
-    """Texts by their numbers, in the order of their times."""
+    """Return texts by number, sorted by time."""
     if not numbers:
         return []
     marks = ", ".join("?" * len(numbers))
@@ -480,7 +480,7 @@ def texts_of(connection: Connection, numbers: Sequence[int]) -> list[dict[str, A
 
 
 def last_originals(connection: Connection, most: int) -> list[tuple[int, str, list[str]]]:
-    """The last texts that repeat none, in the order in which they came: number, title and text, entities."""
+    """Return number, title with text, and entities of the last texts that are not repeats, in order of arrival."""
     rows = connection.execute(
         "SELECT number, title, text, entities FROM texts WHERE original IS NULL ORDER BY number DESC LIMIT ?", (most,)
     ).fetchall()

@@ -1,12 +1,13 @@
-"""Texts come in, are read, counted and watched: replay of the past and live reading are this same code.
+"""The processing of batches: classify, count and watch texts. Replay and live reading use the same code.
 
-A batch is one transaction: its texts, what they are counted in, the place of its source, the alarms that it raises and
-what tells of them are all written or nothing is. So nothing is lost or doubled whenever the process is killed.
+A batch is one transaction: its texts, their counts, the position in the source, the alarms and their notifications are
+all written, or nothing is. So nothing is lost or duplicated whenever the process is killed.
 
-The rule for late texts: `lateness` seconds behind the newest time that was seen lies the watermark. Texts are judged in
-the order of their own times when the watermark passes them; so texts that come in another order within that time are
-judged the same. What comes later still is late: it is kept and counted, but no alarm looks at it. Nothing that is
-decided hangs on a text with a later time than the watermark's.
+The rule for late texts: the watermark is `lateness` seconds behind the newest time. Texts are judged in the order of
+their own times when the watermark passes them, so texts that arrive in another order within that time are judged the
+same. Texts that arrive even later are late: they are stored and counted, but raise no alarm. No judgement depends on a
+text with a time after the watermark. A time that is ahead of the clock moves the watermark no farther than the clock
+does, so that one source with a wrong time zone does not make the texts of all others late.
 """
 
 from collections.abc import Mapping, Sequence
@@ -35,45 +36,45 @@ from segue.apps.monitor.watch import (
 )
 
 TRIED_AGAIN = 3 * DAY
-"""Seconds until a subject with too little history is looked at again."""
+"""Seconds until the baseline of a subject with too little history is estimated again."""
 NEWEST, JUDGED = "newest", "judged"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Rules:
-    """What the operator sets."""
+    """Rules that the operator sets."""
 
     lateness: float
     budget: float
-    """False alarms of a subject in 30 days."""
+    """Budget of false alarms per subject in 30 days."""
     cool_down: float
     near_texts: int
-    """Texts that a new one is compared with."""
+    """Number of recent texts that a new one is compared with."""
     pairs: bool = False
-    """Whether each entity is watched within each topic too."""
+    """Whether to watch each entity within each topic too."""
     find_names: str = ""
-    """How names that are not in the list are found (`names`); not at all where it is empty."""
+    """How to find names that are missing from the list (`names`); empty to turn the search off."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Batch:
-    """What a source gave."""
+    """A batch of texts from a source."""
 
     source: str
     texts: Sequence[Text]
     refused: Sequence[tuple[str, Any]] = ()
-    """Reasons, and the rows."""
+    """Rejected rows, each after its reason."""
     place: Mapping[str, Any] | None = None
-    """Where the reading of the source is after it."""
-    arrived: float = 0.0
+    """Position in the source after the batch."""
+    arrived: float
 
 
 @dataclass(frozen=True, kw_only=True)
 class Looked:
-    """What the database knows of a batch before it is read."""
+    """The new texts of a batch, and what is stored about them."""
 
     texts: list[Text]
-    """Those that are new."""
+    """New texts."""
     known: int
     prints: list[str]
     originals: dict[str, tuple[int, Reading]]
@@ -81,20 +82,20 @@ class Looked:
 
 @dataclass(frozen=True, kw_only=True)
 class Read:
-    """A batch that was read."""
+    """A classified batch."""
 
     batch: Batch
     looked: Looked
     readings: list[tuple[Reading, Known] | None]
-    """None for texts with the words of an earlier one: they are not read again."""
+    """Predictions and features for near-duplicates; None for texts with the words of an earlier one."""
     model: str
     names: list[str] = field(default_factory=list)
-    """Names that are not in the list."""
+    """Names that are missing from the list."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Written:
-    """What came of a batch."""
+    """Result of a batch."""
 
     numbers: list[int] = field(default_factory=list)
     known: int = 0
@@ -102,7 +103,7 @@ class Written:
 
 
 class Stream:
-    """All that is remembered between batches; it can be built again from the database."""
+    """The state between batches, which can be rebuilt from the database."""
 
     def __init__(self, rules: Rules) -> None:
         self.rules = rules
@@ -110,13 +111,15 @@ class Stream:
         self._subjects: dict[tuple[str, str], Subject] = {}
         self._tried: dict[tuple[str, str], float] = {}
         self._finder = NameFinder(rules.find_names) if rules.find_names else None
+        if self._finder is not None:
+            self._finder.check()
 
     def forget(self) -> None:
-        """After a transaction that failed: what is in memory may be ahead of the database."""
+        """Discard the state after a failed transaction, because it may be ahead of the database."""
         self._near, self._subjects, self._tried = None, {}, {}
 
     def look(self, connection: Connection, batch: Batch) -> Looked:
-        """First: what is new."""
+        """First step: find out which texts are new."""
         there = store.known_ids(connection, [one.id for one in batch.texts])
         new: dict[str, Text] = {}
         for one in batch.texts:
@@ -128,7 +131,7 @@ class Stream:
         return Looked(texts=texts, known=len(batch.texts) - len(texts), prints=prints, originals=found)
 
     def read(self, batch: Batch, looked: Looked, model: MonitorModel, name: str) -> Read:
-        """Second, without the database: reads what nobody has read."""
+        """Second step, without the database: classify new texts."""
         firsts: dict[str, int] = {}
         for place, print in enumerate(looked.prints):
             if print not in looked.originals:
@@ -149,7 +152,7 @@ class Stream:
         return Read(batch=batch, looked=looked, readings=readings, model=name, names=names)
 
     def write(self, connection: Connection, read: Read) -> Written:
-        """Third: writes the batch, and judges what the watermark has passed."""
+        """Third step: write the batch, and judge the texts that the watermark has passed."""
         near = self._near_texts(connection)
         judged = store.get_state(connection, JUDGED)
         newest = store.get_state(connection, NEWEST)
@@ -178,9 +181,10 @@ class Stream:
             if original is None and found is not None:
                 near.add(number, found[1])
             written.append((number, row))
-            newest = one.time if newest is None else max(newest, one.time)
+            reached = min(one.time, read.batch.arrived)
+            newest = reached if newest is None else max(newest, reached)
         store.count_texts(connection, written)
-        store.count_names(connection, read.names, read.batch.arrived)
+        store.count_names(connection, read.names, max((one.time for one in read.looked.texts), default=0.0))
         for reason, refused in read.batch.refused:
             store.refuse(connection, read.batch.source, reason, refused)
         store.note_source(
@@ -195,7 +199,7 @@ class Stream:
         return Written(numbers=[number for number, _ in written], known=read.looked.known, alarms=alarms)
 
     def move(self, connection: Connection, newest: float) -> list[int]:
-        """Moves the watermark on with the newest time, and judges what it passes; gives the numbers of alarms."""
+        """Move the watermark with the newest time, judge the texts that it passes, and return the new alarms."""
         before = store.get_state(connection, NEWEST)
         if before is None or newest > before:
             store.set_state(connection, NEWEST, newest)
@@ -243,7 +247,7 @@ class Stream:
         return number
 
     def _subject(self, connection: Connection, key: tuple[str, str], now: Seen) -> Subject:
-        """The watch of a subject; after a start it sees again what it saw since it last began."""
+        """Return the detector of a subject; after a restart it processes the texts since its last reset again."""
         if key in self._subjects:
             return self._subjects[key]
         state = store.subject_state(connection, *key)
@@ -258,7 +262,7 @@ class Stream:
         return subject
 
     def _learn(self, connection: Connection, key: tuple[str, str], subject: Subject, now: Seen) -> None:
-        """What is usual for a subject, where it is time to learn it again; from what was before."""
+        """Estimate the baseline of a subject from its past, if it is due."""
         due = now.time - subject.usual.learned >= AGAIN if subject.usual is not None else now.time >= self._tried[key]
         if not due or now.time == subject.last:  # texts of one moment are judged with the same
             return
@@ -288,7 +292,7 @@ class Stream:
     # --------------------------------------------------------------------------------------------------------- repeats
 
     def _near_texts(self, connection: Connection) -> Near:
-        """The last texts that were no repeats, to be compared with."""
+        """Return the index of the last texts that are not repeats."""
         if self._near is None:
             self._near = Near(self.rules.near_texts)
             for number, whole, entities in store.last_originals(connection, self.rules.near_texts):

@@ -1,7 +1,7 @@
-"""Labels of single entities as samples to learn from.
+"""Training examples from labels of single entities.
 
-In: labelled rows and the list of entities. Out: what each row says of each entity that has a label, with marks in place
-of the names (`said`), and why others could not be used.
+In: labelled rows and the list of entities. Out: the clauses about each labelled entity, with markers in place of names
+(`said`), and the number of labels that could not be used.
 """
 
 from collections import Counter
@@ -13,23 +13,23 @@ from segue.apps.monitor.labelled import Labelled
 from segue.apps.monitor.said import around, said_of
 
 LEAST = 20
-"""Labels of entities from which a model of them is learned: it must be measured too."""
+"""Minimum number of labels of entities to train and evaluate weights for them."""
 NOT_NAMED = "labels of entities that are not in the list, or not named in their text"
 TOO_FEW = f"labels of entities that are fewer than {LEAST}, or all the same"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Target:
-    """What a row says of an entity, and the place of its sentiment."""
+    """The clauses of a row about an entity, and the index of the sentiment."""
 
     row: int
-    """Number of the row."""
+    """Index of the row."""
     text: str
     sentiment: int
 
 
 def targets_of(rows: Sequence[Labelled], entities: Entities) -> tuple[list[Target], Counter[str]]:
-    """All that can be used, and how many labels cannot."""
+    """Return all usable labels, and the number of those that cannot be used, by reason."""
     found: list[Target] = []
     problems: Counter[str] = Counter()
     for number, row in enumerate(rows):
@@ -47,7 +47,7 @@ def targets_of(rows: Sequence[Labelled], entities: Entities) -> tuple[list[Targe
 
 
 def labels_by_code(row: Labelled, entities: Entities) -> dict[str, int]:
-    """Places of sentiments by code, of entities that the list has and the text names."""
+    """Return the indices of sentiments by code, for entities that are in the list and in the text."""
     if not row.entities:
         return {}
     named = {one.entity for one in entities.mentions(row.text)}

@@ -1,8 +1,8 @@
-"""Text as terms for linear models: words, pairs and pieces of words; runs of characters in Chinese; comparisons.
+"""Terms of texts for linear models: words, word pairs and subwords; character n-grams in Chinese; comparisons.
 
-In: a text. Out: its terms, or with `located` each with the place that it has in the text. Upper and lower case, wide
-and narrow forms are the same, and a number is `#` whatever its digits, so that "up 14 %" and "up 9 %" look alike. A
-comparison of numbers ("to 11.2 mn from 13.1 mn") is a term that says which way it goes.
+In: a text. Out: its terms, or with `located` each with its span in the text. Case and full-width forms are normalised,
+and a number is `#` whatever its digits, so that "up 14 %" and "up 9 %" are alike. A comparison of numbers ("to 11.2 mn
+from 13.1 mn") is a term for its direction.
 """
 
 import re
@@ -11,26 +11,27 @@ from functools import lru_cache
 from itertools import pairwise
 
 PIECES = (3, 4, 5)
-"""Lengths of the pieces of words, whose ends are marked."""
+"""Lengths of subwords, in which the ends of the word are marked."""
 RUNS = (1, 2, 3)
-"""Lengths of the runs of characters in Chinese."""
+"""Lengths of character n-grams in Chinese."""
 LONGEST_WORD = 40
 _HAN = "\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"
 _TOKEN = re.compile(rf"(0[0,.]*0|0)(%?)|([{_HAN}]+)|([^\W_{_HAN}]+)|([$%!?+\-])")
 _WIDE = {0xFF01 + n: 0x21 + n for n in range(94)} | {0x3000: 0x20}
 _TABLE = _WIDE | {ord(digit): "0" for digit in "123456789"} | {0xFF10 + n: "0" for n in range(10)}
 _COMPARED = re.compile(
-    r"(\d[\d,]*(?:\.\d+)?)(?P<between>[^.;\d]{0,60}\b(?:from|compared (?:to|with)|versus|vs|against)\b"
+    r"(?<!\d)(\d[\d,]{0,40}+(?:\.\d+)?)(?P<between>[^.;\d]{0,60}\b(?:from|compared (?:to|with)|versus|vs|against)\b"
     r"[^.;\d]{0,60})(\d[\d,]*(?:\.\d+)?)"
 )
+"""Two compared numbers; the length of the first one is limited, or a text of digits would take seconds."""
 _LOSS = re.compile(r"\bloss")
 
 Located = tuple[str, int, int]
-"""A term, and where it begins and ends in the text."""
+"""A term, its start and its end in the text."""
 
 
 def normal(text: str) -> str:
-    """The text as terms see it, of the same length."""
+    """Return the normalised text, which has the same length."""
     lowered = text.translate(_TABLE).lower()
     if len(lowered) == len(text):
         return lowered
@@ -38,7 +39,7 @@ def normal(text: str) -> str:
 
 
 def terms_of(text: str) -> list[str]:
-    """All terms of a text, as often as they occur."""
+    """Return all terms of a text, as often as they occur."""
     found: list[str] = []
     units: list[str] = []
     before = ""
@@ -68,7 +69,7 @@ def terms_of(text: str) -> list[str]:
 
 
 def located(text: str) -> Iterator[Located]:
-    """The same terms, each with its place."""
+    """Yield the same terms, each with its span."""
     units: list[Located] = []
     before: Located | None = None
     for match in _TOKEN.finditer(normal(text)):
@@ -126,7 +127,7 @@ def _located_runs(units: list[Located]) -> Iterator[Located]:
 
 
 def _comparisons(text: str) -> Iterator[Located]:
-    """Which of two compared numbers is the larger; a larger loss is another thing than a larger profit."""
+    """Yield a term for each comparison of numbers: up or down, and whether it is about a loss."""
     if len(text) > 20_000 or not any(digit in text for digit in "0123456789"):
         return
     for match in _COMPARED.finditer(text):

@@ -1,6 +1,6 @@
-"""From the row of a source to a text: its words, its own time and zone, its author, its language.
+"""Conversion of rows to texts, with time and zone, author and language.
 
-In: a row (a dict with any names of columns). Out: a `Text`, or the reason why it is none.
+In: a row, a dict with any column names. Out: a `Text`, or the reason why it is rejected.
 """
 
 import hashlib
@@ -23,23 +23,23 @@ COLUMNS = {
     "entities": ("entities", "实体"),
     "entity": ("entity", "symbol", "code", "company", "代码", "公司"),
 }
-"""Names that columns are known by, the first of them that a table has."""
+"""Column names by role; the first one with a value is used."""
 LONGEST = 200_000
-"""Characters of a text; what is longer is refused."""
+"""Maximum number of characters in a text; longer ones are rejected."""
 LONGEST_NAME = 200
 AHEAD = 86_400.0
-"""Seconds that the time of a text may lie after its arrival: clocks differ, but a text of next month is a mistake."""
+"""Seconds that the time of a text may be ahead of its arrival: clocks differ, but next month is a mistake."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Text:
-    """What came in."""
+    """A text from a source."""
 
     id: str
-    """Unique in the monitor: the same text of the same source again has the same id."""
+    """Unique in the monitor; the same text from the same source has the same id."""
     source: str
     time: float
-    """Seconds since 1970, of the text itself."""
+    """The text's own time, in seconds since 1970."""
     text: str
     title: str = ""
     author: str | None = None
@@ -47,7 +47,7 @@ class Text:
 
     @property
     def whole(self) -> str:
-        """Title and text, where the text does not begin with the title."""
+        """Title and text; the text alone if it begins with the title."""
         if not self.title or self.text.startswith(self.title):
             return self.text
         return f"{self.title}\n{self.text}" if self.text else self.title
@@ -55,7 +55,7 @@ class Text:
 
 @dataclass(frozen=True, kw_only=True)
 class Rows:
-    """How the rows of a source are understood."""
+    """How the rows of a source are interpreted."""
 
     source: str
     columns: Mapping[str, str] = field(default_factory=dict)
@@ -64,7 +64,7 @@ class Rows:
     """Time zone for times without one. Default: UTC."""
 
     def cell(self, row: Mapping[str, Any], role: str) -> Any:
-        """The value of a role; None where there is none."""
+        """Return the value of a role; None if there is none."""
         if role in self.columns:
             return row.get(self.columns[role])
         for name in COLUMNS[role]:
@@ -75,7 +75,7 @@ class Rows:
 
 
 def to_text(row: Mapping[str, Any], rows: Rows, *, arrived: float) -> Text | str:
-    """The text of a row, or why it is none. Where the row has no time, it is that of its arrival."""
+    """Return the text of a row, or the reason why it is rejected. Default time: that of its arrival."""
     for role in ("text", "title", "author", "id"):
         if isinstance(value := rows.cell(row, role), list | dict | bool):
             return f"{role} must be a string or a number; it is {type(value).__name__}"
@@ -106,7 +106,7 @@ def to_text(row: Mapping[str, Any], rows: Rows, *, arrived: float) -> Text | str
 
 
 def language_of(text: str) -> str:
-    """zh for a script without spaces, en for others of Latin letters, and other."""
+    """Return zh for Chinese, en for mostly ASCII letters, and other."""
     letters = [one for one in text[:400] if one.isalpha()]
     if is_chinese(text[:400]):
         return "zh"

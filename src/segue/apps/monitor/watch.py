@@ -1,16 +1,16 @@
-"""What is usual for a subject, and when it turns.
+"""The baseline of a subject, and the detection of changes.
 
-A subject is an entity, a topic, or all texts. Its texts come in the order of their own times. Two things are told, each
-by a cumulative sum of logarithms of likelihood ratios (Page's test), which begins anew whenever it falls below 0:
+A subject is an entity, a topic, or all texts. Its texts are processed in the order of their own times. Two kinds of
+change are detected, each by cumulative sums of log-likelihood ratios (Page's test), which restart at 0:
 
-- shift: texts are more negative than they were. How much likelier is a text if sentiment is tilted by t than if all is
-  as usual? exp(t x) to its mean over the history, where x is the score of the text, from -1 to 1. One sum for each of
-  several tilts: the small ones tell many texts that are a little worse, the large ones a few that are very bad.
-- surge: negative texts come several times as often as the subject's own history has them for the hour of the day and
+- shift: texts are more negative than before. The likelihood ratio of a text if sentiment is tilted by t is exp(t x)
+  over its mean in the history, where x is the score of the text, from -1 to 1. There is one sum for each of several
+  tilts: small ones detect many texts that are a little worse, large ones a few that are very bad.
+- surge: negative texts arrive several times as often as the subject's own history predicts for the hour of the day and
   the day of the week (a Poisson process).
 
-Thresholds follow from the budget of false alarms (`levels`). Until there is enough history a subject is only learned.
-What is usual is learned again every two weeks, from the past alone, and the last week is then looked at again with it.
+Thresholds follow from the budget of false alarms (`levels`). A subject is not watched before it has enough history. The
+baseline is estimated again every two weeks, from the past alone, and the last week is then processed again with it.
 """
 
 import math
@@ -28,29 +28,29 @@ from segue.apps.monitor.levels import Past, levels
 Floats = NDArray[np.float64]
 HOUR, DAY, WEEK = 3600.0, 86_400.0, 604_800.0
 MONDAY = 345_600.0
-"""Seconds from 1970 to the first Monday."""
+"""Seconds from 1970-01-01 to the first Monday."""
 LEAST_TEXTS, LEAST_TIME = 20, 14 * DAY
-"""History from which a subject is watched."""
+"""Minimum number of texts, and of seconds of history, of a watched subject."""
 AGAIN = 14 * DAY
-"""Seconds after which what is usual is learned again."""
+"""Seconds after which the baseline is estimated again."""
 HISTORY = 56 * DAY
 FARTHEST = 180 * DAY
-"""How far back history goes where it has fewer than ENOUGH texts."""
+"""Maximum length of history in seconds if HISTORY has fewer than ENOUGH texts."""
 ENOUGH, MOST_HISTORY = 200, 3000
 SMOOTH = 10.0
-"""Texts that count for each weekday and hour before any was seen."""
+"""Pseudo-count of texts for each weekday and each hour."""
 KEPT = 300
-"""Texts that are remembered, to say since when."""
+"""Maximum number of texts that are kept to find the beginning of a change."""
 TILTS = (2.0, 4.0, 8.0)
 TIMES = 3.0
-"""How many times as many negative texts a surge has."""
+"""Rate of negative texts in a surge, relative to the baseline."""
 SURGES = 0.1
-"""Share of the false-alarm budget that surges have; shifts have the rest."""
+"""Share of the false-alarm budget for surges; shifts have the rest."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Seen:
-    """A text of a subject, as the watch sees it."""
+    """A text of a subject, as the detector sees it."""
 
     time: float
     number: int
@@ -59,38 +59,38 @@ class Seen:
 
     @property
     def is_negative(self) -> bool:
-        """Whether it counts as one."""
+        """True if it counts as negative."""
         return self.negative >= 0.5
 
     @property
     def score(self) -> float:
-        """From -1 to 1; larger is more negative."""
+        """Score from -1 to 1; larger is more negative."""
         return self.negative - self.positive
 
 
 @dataclass(frozen=True, kw_only=True)
 class Usual:
-    """What is usual for a subject, as its history has it."""
+    """The baseline of a subject."""
 
     learned: float
-    """When."""
+    """Time of the estimate."""
     rate: float
-    """Negative texts a week."""
+    """Negative texts per week."""
     weekdays: tuple[float, ...]
     hours: tuple[float, ...]
-    """Factors, of mean 1."""
+    """Factors of weekdays and hours, with mean 1."""
     mean: float
-    """Mean sentiment score."""
+    """Mean score; larger is more negative."""
     normal: tuple[float, ...]
-    """Logarithm of the mean of exp(t x), for each tilt."""
+    """Logarithm of the mean of exp(t x) for each tilt."""
     shift: float
     surge: float
-    """Thresholds."""
+    """Thresholds of shifts and surges."""
     texts: int
-    """Texts of the history."""
+    """Number of texts in the history."""
 
     def expected(self, start: float, end: float) -> float:
-        """Negative texts between two times."""
+        """Return the expected number of negative texts between two times."""
         return self._until(end) - self._until(start)
 
     def _until(self, time: float) -> float:
@@ -104,12 +104,12 @@ class Usual:
         return self.rate * (weeks + (days + now) / 168)
 
     def to_values(self) -> dict[str, Any]:
-        """For JSON."""
+        """Return the values for JSON."""
         return dict(vars(self))
 
 
 def usual_of(values: Mapping[str, Any]) -> Usual | None:
-    """From JSON; None where another version wrote it, so that it is learned again."""
+    """Return the baseline from JSON values; None if another version wrote them, so that it is estimated again."""
     if set(values) != {one.name for one in fields(Usual)}:
         return None
     return Usual(
@@ -124,15 +124,15 @@ def usual_of(values: Mapping[str, Any]) -> Usual | None:
 
 @dataclass(frozen=True, kw_only=True)
 class Alarm:
-    """What a watch has seen."""
+    """A detected change."""
 
     kind: str
-    """surge or shift."""
+    """Kind of change: surge or shift."""
     time: float
     since: float
     """Time of the first text of the change."""
     numbers: tuple[int, ...]
-    """Texts behind it, the last ones."""
+    """Numbers of the last texts behind it."""
     figures: dict[str, float]
 
 
@@ -145,8 +145,8 @@ def learn_usual(
     budget: float,
     cool_down: float,
 ) -> Usual | None:
-    """What is usual, from the last texts in the order of their times, the negative ones of each hour (when it began,
-    how many), and the number of all; None where there is too little."""
+    """Estimate the baseline from the last texts sorted by time, pairs of hour and number of negative texts, and the
+    number of all texts; return None if there is too little history."""
     if texts < LEAST_TEXTS or len(history) < 2 or not negatives or now - negatives[0][0] < LEAST_TIME:
         return None
     starts, counts = (np.array(column, dtype=np.float64) for column in zip(*negatives, strict=True))
@@ -181,14 +181,14 @@ def _factors(places: Floats, counts: Floats, many: int) -> tuple[float, ...]:
 
 @dataclass
 class Subject:
-    """The watch of one subject. What it says hangs on the texts since `begun` and on `usual` alone, so that it can be
-    built again from the database."""
+    """The detector of one subject. Its state depends only on the texts since `begun` and on `usual`, so it can be
+    rebuilt from the database."""
 
     usual: Usual | None = None
     begun: float = 0.0
-    """Time of the last alarm, or from which on texts were seen: what came before is forgotten."""
+    """Time of the last alarm, or of the first text that was processed; earlier texts are ignored."""
     first: int = 0
-    """Number of the text with which that was; it is forgotten too."""
+    """Number of the text at that time; it is ignored too."""
     quiet_until: float = 0.0
     """End of the cool-down."""
     last: float = 0.0
@@ -200,27 +200,28 @@ class Subject:
     _kept: deque[Seen] = field(default_factory=lambda: deque(maxlen=KEPT), repr=False)
 
     def begin(self, time: float, number: int) -> None:
-        """Forgets what came before, and the text with this number."""
+        """Reset the sums; texts before this time, and the one with this number, are ignored."""
         self.begun, self.first = time, number
         self._shifts, self._surge, self._negative = [0.0] * len(TILTS), 0.0, None
         self._kept.clear()
 
     def renew(self, usual: Usual, past: Sequence[Seen]) -> None:
-        """Something else is usual from now on: the last week is looked at again with it. `past` are the last texts."""
+        """Set another baseline, and process the last week again with it. `past` are the last texts."""
         self.usual = usual
         known = (past[0].time, past[0].number - 1)
         self.begin(*max((self.begun, self.first), (usual.learned - WEEK, -1), known))
         self.look_again(past)
 
     def look_again(self, past: Sequence[Seen]) -> None:
-        """Sees those texts of the past that are not forgotten; alarms were raised then, or never will be."""
+        """Process past texts that are not ignored, without raising alarms."""
         since = (self.begun, self.first)
         for one in past:
             if (one.time, one.number) > since:
                 self.see(one)
 
     def see(self, one: Seen) -> Alarm | None:
-        """The next text. An alarm within the cool-down is none, but begins anew."""
+        """Process the next text; return an alarm, and reset the sums, if a threshold is exceeded. The cool-down is for
+        the caller."""
         self.last = one.time
         usual = self.usual
         if usual is None:

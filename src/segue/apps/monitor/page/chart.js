@@ -5,7 +5,8 @@ import { say } from "./words.js";
 const SVG = "http://www.w3.org/2000/svg";
 const WIDTH = 1000;
 const HEIGHT = 320;
-const MIDDLE = 190; // above it sentiment and price, below it the number of texts
+const MIDDLE = 190; // above it sentiment and price, below it the number of texts; several lines have all of the height
+const TICKS = 5;
 
 function shape(name, attributes, text) {
   const made = document.createElementNS(SVG, name);
@@ -34,8 +35,25 @@ function parts(points, value) {
   return found;
 }
 
-/** `series`: [{ name, points }]; the first one has bars, intervals and alarms. */
+/** A picture with its scales and what its lines mean. `series`: [{ name, points }]; one alone has bars, intervals, alarms and a price. */
 export function chart(series, { alarms = [], price = null, label = "" } = {}) {
+  const points = series[0].points;
+  const picture = lines(series, { alarms, price, label });
+  if (!points.length) return picture;
+  const several = series.length > 1;
+  const most = Math.max(...points.map((point) => point.texts));
+  const scale = ["+1", "0", "−1", ...(several || !most ? [] : [String(most)])].map((text, place) => el("span", { text, class: ["plus", "none", "minus", "most"][place] }));
+  const first = points[0].start;
+  const length = points[points.length - 1].start - first;
+  const ticks = points.length < TICKS ? 1 : TICKS;
+  const times = Array.from({ length: ticks }, (_, place) => el("span", { text: moment(first + (ticks > 1 ? (place / (ticks - 1)) * length : 0), true) }));
+  const meaning = ["mean", "texts", "negative", "usual", ...(price?.days?.length ? ["price"] : []), ...(alarms.length ? ["alarm"] : [])];
+  return el("figure", { class: several ? "timechart several" : "timechart" }, el("div", { class: "framed" }, picture, el("div", { class: "scale", "aria-hidden": "true" }, ...scale)),
+    el("div", { class: "times" }, ...times),
+    several ? null : el("figcaption", { class: "meaning" }, ...meaning.map((name) => el("span", { class: `means ${name}` }, el("span", { t: `chart.${name}` })))));
+}
+
+function lines(series, { alarms, price, label }) {
   const picture = shape("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: "none", class: "timeline", role: "img", "aria-label": label });
   const points = series[0].points;
   if (!points.length) return picture;
@@ -43,7 +61,8 @@ export function chart(series, { alarms = [], price = null, label = "" } = {}) {
   const step = points.length > 1 ? points[1].start - points[0].start : 3600;
   const last = points[points.length - 1].start + step;
   const x = (time) => ((time - first) / (last - first)) * WIDTH;
-  const y = (mean) => MIDDLE / 2 - (mean * MIDDLE) / 2 + 5;
+  const room = series.length > 1 ? HEIGHT - 10 : MIDDLE;
+  const y = (mean) => room / 2 - (mean * room) / 2 + 5;
   picture.append(shape("line", { x1: 0, x2: WIDTH, y1: y(0), y2: y(0), class: "zero" }));
   const most = Math.max(1, ...points.map((point) => Math.max(point.texts, point.usual ?? 0)));
   const bar = WIDTH / points.length;

@@ -15,7 +15,7 @@ export function comparePanel(shared) {
   const rows = el("tbody", { id: "compare-rows" });
   const root = el("section", { class: "card stack" },
     el("div", { class: "settings" }, field("compare.entities", given), field("now.days", days)), el("div", { class: "row" }, button("compare.show", draw, { class: "main", id: "compare" })),
-    picture, el("div", { class: "scroll" }, el("table", {}, el("thead", {}, el("tr", {}, ...["now.entity", "now.texts", "now.negative", "now.mean", "now.alarms"].map((name) => el("th", { t: name })))), rows)));
+    picture, el("div", { class: "scroll" }, el("table", {}, el("thead", {}, el("tr", {}, ...["now.entity", "now.texts", "now.negative", "now.mean", "compare.alarms"].map((name) => el("th", { t: name })))), rows)));
   given.addEventListener("keydown", (event) => event.key === "Enter" && !event.isComposing && draw());
   days.addEventListener("change", draw);
 

@@ -54,7 +54,7 @@ export function nowPanel(shared) {
   }
 
   function mean(row) {
-    return el("td", { title: "now.interval" }, el("b", { text: score(row.mean) }), el("span", { class: "hint", text: row.mean === null ? "" : ` ${score(row.low)} … ${score(row.high)}` }));
+    return el("td", { title: "now.interval" }, el("b", { text: score(row.mean) }), el("span", { class: "hint interval", text: row.mean === null ? "" : `${score(row.low)} … ${score(row.high)}` }));
   }
 
   async function report() {

@@ -42,7 +42,7 @@ export function reader(shared) {
       }
     }, { id: "correct", class: "main" });
     const given = Object.entries(one.label?.entities ?? {}).map(([code, name]) => `${code} ${say(`tone.${name}`)}`).join(", ");
-    if (one.label) said.append(el("span", { t: "reader.label", v: { sentiment: [one.label.sentiment ? say(`tone.${one.label.sentiment}`) : "", given].filter(Boolean).join("; "), state: one.label.state } }));
+    if (one.label) said.append(el("span", { t: "reader.label", v: { sentiment: [one.label.sentiment ? say(`tone.${one.label.sentiment}`) : "", given].filter(Boolean).join("; "), state: say(`state.${one.label.state}`) } }));
     const towards = Object.entries(one.entities).map(([code, [negative, positive]]) => {
       const values = [negative, 1 - negative - positive, positive];
       const told = TONES[values.indexOf(Math.max(...values))];

@@ -17,7 +17,7 @@ export function sourcesPanel(shared) {
 
   function show(found) {
     const table = (names, rows) => el("div", { class: "scroll" }, el("table", {}, el("thead", {}, el("tr", {}, ...names.map((name) => el("th", { t: name })))),
-      el("tbody", {}, ...rows.map((cells) => el("tr", {}, ...cells.map((text) => el("td", { text })))))));
+      el("tbody", {}, ...rows.map((cells) => el("tr", {}, ...cells.map((cell) => (typeof cell === "string" ? el("td", { text: cell }) : el("td", {}, cell))))))));
     const told = ["sentiment", "topic", "entity"].filter((name) => found.summary[name]);
     root.replaceChildren(
       el("section", { class: "card stack" }, el("h2", { t: "sources.title" }),
@@ -25,7 +25,7 @@ export function sourcesPanel(shared) {
           found.sources.map((one) => [one.name, count(one.taken), count(one.known), count(one.refused), one.last ? moment(one.last) : "–", one.problem ?? ""]))),
       el("section", { class: "card stack" }, el("h2", { t: "sources.learned", v: { model: found.model, rows: count(found.summary.rows) } }),
         table(["sources.what", "sources.right", "sources.f1", "sources.off"],
-          told.map((name) => [name, percent(found.summary[name].accuracy), percent(found.summary[name].macro_f1), percent(found.summary[name].calibration_error)]))),
+          told.map((name) => [el("span", { t: `sources.${name}` }), percent(found.summary[name].accuracy), percent(found.summary[name].macro_f1), percent(found.summary[name].calibration_error)]))),
       found.names.length ? el("section", { class: "card stack", id: "names" }, el("h2", { t: "sources.names" }), el("p", { class: "hint", t: "sources.names_about" }),
         el("div", { class: "scroll" }, el("table", {}, el("thead", {}, el("tr", {}, ...["sources.name_new", "now.texts", "sources.last_text", ""].map((name) => el("th", name ? { t: name } : {})))),
           el("tbody", {}, ...found.names.map(proposed))))) : "",

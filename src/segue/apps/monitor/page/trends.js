@@ -66,8 +66,9 @@ export function trendsPanel(shared) {
     const negative = points.reduce((sum, point) => sum + point.negative, 0);
     const total = points.reduce((sum, point) => sum + (point.mean ?? 0) * point.texts, 0);
     const time = at ? moment(at.start, line.step === DAY) : `${moment(points[0]?.start ?? 0, true)} – ${moment(points.at(-1)?.start ?? 0, true)}`;
-    here.replaceChildren(el("span", { t: "trends.here", v: { time, texts: count(texts), negative: count(negative), mean: score(texts ? total / texts : null),
-      usual: at?.usual === null || at?.usual === undefined ? "–" : at.usual.toFixed(1) } }));
+    const usual = at?.usual ?? null;
+    here.replaceChildren(el("span", { t: usual === null ? "trends.here" : "trends.here_usual", v: { time, texts: count(texts), negative: count(negative),
+      mean: score(texts ? total / texts : null), usual: usual?.toFixed(1) } }));
   }
 
   /** The topics of the entity, or the entities of the topic; where both are chosen there is nothing left to divide. */
