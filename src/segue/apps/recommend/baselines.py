@@ -50,6 +50,18 @@ class Neighbours:
         found[0] = 0.0
         return found.astype(np.float32)
 
+    def source(self, history: Ints, item: int) -> int | None:
+        """Return the position in a history of the event that contributes most to the score of an item; None if none
+        does."""
+        shift = max(0, len(history) - LAST)
+        recent = history[shift:]
+        fade_N = self.fade ** np.arange(len(recent) - 1, -1, -1)
+        known_N = recent < len(self.near_VK)
+        share_N = np.zeros(len(recent))
+        near_NK = self.near_VK[recent[known_N]] == item
+        share_N[known_N] = (near_NK * self.alike_VK[recent[known_N]]).sum(axis=1) * fade_N[known_N]
+        return shift + int(share_N.argmax()) if len(share_N) and share_N.max() > 0 else None
+
 
 def faded(neighbours: Neighbours, asked: Sequence[tuple[Ints, int]]) -> Neighbours:
     """With the fade by which the items that came after some histories rank best, by the mean of 1 / rank."""

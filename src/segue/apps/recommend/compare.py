@@ -15,7 +15,7 @@ import numpy as np
 from segue.apps.folder import MODELS, read_about
 from segue.apps.recommend.build import material
 from segue.apps.recommend.folder import check_name, read_model
-from segue.apps.recommend.histories import Histories, split_by_time, wanted_events
+from segue.apps.recommend.histories import Histories, later_than, split_by_time, wanted_events
 from segue.apps.recommend.improve import in_places_of
 from segue.apps.recommend.measure import Wanted, quality, rank, states
 from segue.apps.recommend.model import Recommender
@@ -49,10 +49,12 @@ def compare(folder: Path, first: str, second: str, *, most: int, seed: int) -> R
         found = material(database, about[0]["weights"])
     models = [read_model(folder / MODELS / name) for name in names]
     for model in models:
-        model.add_items(item for item in found.items if item.id not in model.places)
+        model.add_items(found.items)
     held_back = min(float(one["settings"]["held_back"]) for one in about)
     split = split_by_time(found.histories, held_back=held_back)
-    wanted = wanted_events(found.histories, split.chosen_U, found.histories.lengths, most=most, seed=seed)
+    held = wanted_events(found.histories, split.chosen_U, found.histories.lengths, most=most, seed=seed)
+    fair = later_than(found.histories, held, [one.get("held_from") for one in about])
+    wanted = [one for one, fits in zip(held, fair, strict=True) if fits]
     lists, ranks = [], []
     for model in models:
         kinds = {place: model.kinds.get(name, 0) for name, place in found.kinds.items()}

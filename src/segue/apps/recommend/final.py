@@ -54,15 +54,13 @@ class Known:
     """Tags of each item, scaled to length 1; zeros where it has none."""
 
     def features(self, log_V: Floats, history: Ints) -> Floats:
-        """[F, V], after the items of a history, of which the last count."""
+        """Return the features of all items after a history, of which the last events count: [F, V]."""
         recent = history[-LAST:]
         found = np.zeros((len(NAMES), len(log_V)), dtype=np.float32)
         found[0] = log_V
-        near_V = self.neighbours.scores(recent)
-        total = float(near_V.sum())
-        shares_V = near_V / total if total > 0 else near_V
+        shares_V = self._neighbour_shares(recent)
         found[1] = np.log(FLOOR)
-        found[1, : len(near_V)] = np.log(shares_V + FLOOR)
+        found[1, : len(shares_V)] = np.log(shares_V + FLOOR)
         found[2], found[3] = self.popularity_V, self.trend_V
         if len(recent):
             found[4] = -np.abs(self.price_V - self.price_V[recent].mean())
@@ -70,17 +68,43 @@ class Known:
                 found[5] = self.tags_VT @ self.tags_VT[recent].mean(axis=0)
         return found
 
-    def more(self, prices: Sequence[float], tags_NT: Floats) -> "Known":
-        """With new items, whose popularity is not known: it is that of the item in the middle."""
-        count = len(prices)
+    def features_of(self, places_C: Ints, log_C: Floats, history: Ints) -> Floats:
+        """Return the same features of some items only: [F, C]."""
+        recent = history[-LAST:]
+        shares_V = self._neighbour_shares(recent)
+        known_C = places_C < len(shares_V)
+        found = np.zeros((len(NAMES), len(places_C)), dtype=np.float32)
+        found[0] = log_C
+        found[1] = np.log(FLOOR)
+        found[1, known_C] = np.log(shares_V[places_C[known_C]] + FLOOR)
+        found[2], found[3] = self.popularity_V[places_C], self.trend_V[places_C]
+        if len(recent):
+            found[4] = -np.abs(self.price_V[places_C] - self.price_V[recent].mean())
+            if self.tags_VT.shape[1]:
+                found[5] = self.tags_VT[places_C] @ self.tags_VT[recent].mean(axis=0)
+        return found
+
+    def _neighbour_shares(self, recent: Ints) -> Floats:
+        near_V = self.neighbours.scores(recent)
+        total = float(near_V.sum())
+        return near_V / total if total > 0 else near_V
+
+    def more(self, prices_N: Floats, tags_NT: Floats) -> "Known":
+        """Return this with new items, whose popularity is unknown: it is set to the median."""
+        count = len(prices_N)
         middle = float(np.median(self.popularity_V[1:])) if len(self.popularity_V) > 1 else 0.0
         return replace(
             self,
             popularity_V=np.append(self.popularity_V, np.full(count, middle, dtype=np.float32)),
             trend_V=np.append(self.trend_V, np.zeros(count, dtype=np.float32)),
-            price_V=np.append(self.price_V, np.array(prices, dtype=np.float32)),
+            price_V=np.append(self.price_V, prices_N),
             tags_VT=np.concatenate([self.tags_VT, tags_NT]),
         )
+
+    def change(self, places_N: Ints, prices_N: Floats, tags_NT: Floats) -> None:
+        """Set price and tags of known items."""
+        self.price_V[places_N] = prices_N
+        self.tags_VT[places_N] = tags_NT
 
 
 def known_items(
@@ -109,14 +133,24 @@ class FinalRanking:
     """network, item-kNN, popularity, or mixed: which of the four was best."""
 
     def scores(self, log_V: Floats, history: Ints) -> Floats:
-        """The log-probability of each item after a history, given what the network says."""
+        """Return the log-probability of each item after a history, given that of the network: [V]."""
         if self.method == "network":
             return log_V
         scores_V = np.array(self.weights, dtype=np.float32) @ self.known.features(log_V, history)
         scores_V[0] = -1e9
-        top = float(scores_V.max())
-        found: Floats = (scores_V - top - np.log(np.exp(scores_V - top).sum())).astype(np.float32)
-        return found
+        return _normalised(scores_V)
+
+    def scores_of(self, places_C: Ints, log_C: Floats, history: Ints) -> Floats:
+        """Return the log-probability of each of some items among them: [C]."""
+        if self.method == "network":
+            return _normalised(log_C)
+        return _normalised(np.array(self.weights, dtype=np.float32) @ self.known.features_of(places_C, log_C, history))
+
+
+def _normalised(scores_V: Floats) -> Floats:
+    top = float(scores_V.max())
+    found: Floats = (scores_V - top - np.log(np.exp(scores_V - top).sum())).astype(np.float32)
+    return found
 
 
 def final_tensors(final: FinalRanking, items: int) -> dict[str, Tensor]:

@@ -4,7 +4,7 @@ An item has a place: 1, 2, ... in the order in which items became known; 0 is no
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -35,7 +35,14 @@ class Histories:
 
     @property
     def lengths(self) -> Ints:
+        """Number of events of each user."""
         return np.diff(self.starts_U)
+
+    def first_events(self, until_U: Ints) -> NDArray[np.bool_]:
+        """Return a mask of the first events of each user, `until_U` of them: [N]."""
+        place_N = np.arange(len(self.items_N)) - np.repeat(self.starts_U[:-1], self.lengths)
+        first_N: NDArray[np.bool_] = place_N < np.repeat(until_U, self.lengths)
+        return first_N
 
     def gaps(self) -> Ints:
         """The step of the gap before each event."""
@@ -102,6 +109,18 @@ def split_last(histories: Histories) -> Split:
 def _before(histories: Histories, time: float) -> Ints:
     early_N = (histories.times_N <= time).astype(np.int64)
     return np.add.reduceat(np.append(early_N, 0), histories.starts_U[:-1]) if len(histories.users) else early_N
+
+
+def latest_time(histories: Histories, until_U: Ints) -> float | None:
+    """Return the time of the latest among the first events of each user, `until_U` of them; None if there are none."""
+    times = histories.times_N[histories.first_events(until_U)]
+    return float(times.max()) if len(times) else None
+
+
+def later_than(histories: Histories, wanted: Sequence[tuple[int, int]], moments: Iterable[float | None]) -> list[bool]:
+    """Return for each (user, place) True if the event is later than all these moments; None is no moment."""
+    cut = max((one for one in moments if one is not None), default=-math.inf)
+    return [float(histories.times_N[int(histories.starts_U[user]) + place]) > cut for user, place in wanted]
 
 
 def late_from(histories: Histories, until_U: Ints) -> Ints:

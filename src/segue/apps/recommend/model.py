@@ -96,6 +96,8 @@ class Recommender:
         self._fresh_bias = float(fresh.median()) if len(fresh) else 0.0
         for place in np.nonzero(counts_V[1:] == 0)[0].tolist():  # never seen: what speaks for it is not known
             self.bias_V[place + 1] = self._fresh_bias
+        self.revision = 0
+        """Number of times that vectors of known items have changed."""
         self._use_texts()
         memory = network.config.memory
         self.reach = reach(network.config, window)
@@ -116,38 +118,59 @@ class Recommender:
     # ----------------------------------------------------------------------------------------------------------- items
 
     def add_items(self, items: Iterable[Item]) -> int:
-        """New items, known from now on, by their texts; and new texts of those added before. Gives how many are new."""
-        given = list({item.id: item for item in items}.values())
+        """Add new items, which can be recommended at once by their texts, and update known items that have changed.
+        Return the number of new items."""
+        given = [item for item in {item.id: item for item in items}.values() if self._is_other(item)]
         if not given:
             return 0
-        features_NF = torch.from_numpy(self.features.of(given))
-        with torch.no_grad():
-            vectors_ND = self.network.project(features_NF)
-        self._know(given, features_NF.numpy())
-        new = 0
-        for item, vector_D in zip(given, vectors_ND, strict=True):
-            place = self.places.get(item.id)
-            if place is None:
-                new += 1
-                self.items.append(item)
-                self.places[item.id] = len(self.items)
-                self.table_VD = torch.cat([self.table_VD, vector_D[None]])
-                self.bias_V = torch.cat([self.bias_V, torch.tensor([self._fresh_bias])])
-                self.counts_V = np.append(self.counts_V, 0)
-            else:
-                self.items[place - 1] = item
-                if place > self.learned or self.counts_V[place] == 0:
-                    self.table_VD[place] = vector_D
-        return new
+        features_NF = self.features.of(given)
+        new = np.array([item.id not in self.places for item in given])
+        self._update([item for item in given if item.id in self.places], features_NF[~new])
+        self._append([item for item in given if item.id not in self.places], features_NF[new])
+        return int(new.sum())
 
-    def _know(self, given: Sequence[Item], features_NF: NDArray[np.float32]) -> None:
-        """New items in the final ranking, before they have places."""
+    def _is_other(self, item: Item) -> bool:
+        place = self.places.get(item.id)
+        return place is None or self.items[place - 1] != item
+
+    @torch.no_grad()
+    def _append(self, items: Sequence[Item], features_NF: NDArray[np.float32]) -> None:
+        if not items:
+            return
         if self.final is not None:
-            new = features_NF[[row for row, item in enumerate(given) if item.id not in self.places]]
-            priced = self.features.price is not None
-            tags = slice(1 + priced, 1 + priced + len(self.features.tags))
-            prices = new[:, 1].tolist() if priced else [0.0] * len(new)
-            self.final = replace(self.final, known=self.final.known.more(prices, new[:, tags]))
+            self.final = replace(self.final, known=self.final.known.more(*self._price_and_tags(features_NF)))
+        vectors_ND = self.network.project(torch.from_numpy(features_NF))
+        self.table_VD = torch.cat([self.table_VD, vectors_ND])
+        self.bias_V = torch.cat([self.bias_V, torch.full((len(items),), self._fresh_bias)])
+        self.counts_V = np.append(self.counts_V, np.zeros(len(items), dtype=self.counts_V.dtype))
+        for item in items:
+            self.items.append(item)
+            self.places[item.id] = len(self.items)
+
+    @torch.no_grad()
+    def _update(self, items: Sequence[Item], features_NF: NDArray[np.float32]) -> None:
+        """Replace what is known of items. Learned id vectors and popularity stay; the projection of the features is
+        computed again."""
+        if not items:
+            return
+        places = np.array([self.places[item.id] for item in items])
+        seen = (places <= self.learned) & (self.counts_V[places] > 0)
+        if self.final is not None:
+            self.final.known.change(places, *self._price_and_tags(features_NF))
+        features_NF[seen, 0] = self.network.features_VF[places[seen], 0].numpy()
+        vectors_ND = self.network.project(torch.from_numpy(features_NF))
+        if self.network.ids:
+            vectors_ND[seen] += self.network.id_vectors[places[seen]]
+        self.table_VD[places] = vectors_ND
+        self.revision += 1
+        for place, item in zip(places.tolist(), items, strict=True):
+            self.items[place - 1] = item
+
+    def _price_and_tags(self, features_NF: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """Return the price and the tags of items as the final ranking knows them, from their features."""
+        priced = self.features.price is not None
+        prices_N = features_NF[:, 1] if priced else np.zeros(len(features_NF), dtype=np.float32)
+        return prices_N, features_NF[:, 1 + priced : 1 + priced + len(self.features.tags)]
 
     def place_of(self, item: str) -> int:
         """The place of an item."""

@@ -80,7 +80,7 @@ class EventNetwork(nn.Module):
 
     def table(self, hidden_V: Tensor | None = None) -> Tensor:
         """The vectors of all items, [V, D]; `hidden_V` are those whose ids are not known."""
-        ids_VD = cast(Tensor, self.model.trunk.vocabulary.tables[0])
+        ids_VD = self.id_vectors
         known_V = torch.zeros(len(ids_VD)) if not self.ids else torch.ones(len(ids_VD))
         features_VF = self.features_VF
         if hidden_V is not None:
@@ -89,6 +89,11 @@ class EventNetwork(nn.Module):
             features_VF[hidden_V, 0] = 0.0
         known_V[0] = 1.0  # the mask has no text
         return ids_VD * known_V[:, None] + cast(Tensor, self.project(features_VF))
+
+    @property
+    def id_vectors(self) -> Tensor:
+        """Learned vectors of the item ids: [V, D]."""
+        return cast(Tensor, self.model.trunk.vocabulary.tables[0])
 
     @property
     def bias(self) -> Tensor:

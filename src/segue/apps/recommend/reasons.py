@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from segue.apps.recommend.final import NAMES
 from segue.apps.recommend.model import Recommender, Session
 from segue.explain.scores import recorded
 
@@ -73,7 +74,7 @@ def reasons(model: Recommender, session: Session, places: Sequence[int]) -> list
             for place in places
         ]
     attention = attention_to(model, recent)
-    checked = np.argsort(-attention)[:CHECKED].tolist()
+    checked = list(dict.fromkeys([*np.argsort(-attention)[:CHECKED].tolist(), *_neighbours(model, recent, places)]))
     versions = [recent, *([*recent[:one], *recent[one + 1 :]] for one in checked)]
     last = [np.array([item for item, _, _ in one[-model.window :]]) for one in versions]
     log_NV = model.ranked(model.states(versions), last)
@@ -86,3 +87,14 @@ def reasons(model: Recommender, session: Session, places: Sequence[int]) -> list
         reason = Reason(item=recent[event][0], attention=float(attention[event]), fall=float(falls[best]))
         found.append(reason if real else None)
     return found
+
+
+def _neighbours(model: Recommender, recent: Sequence[tuple[int, int, int]], places: Sequence[int]) -> list[int]:
+    """Return the events by which item-kNN ranks the items of a list, at most CHECKED; none if it has no part in the
+    final ranking."""
+    if model.final is None or not model.final.weights[NAMES.index("neighbours")]:
+        return []
+    shift = max(0, len(recent) - model.window)
+    history = np.array([item for item, _, _ in recent[shift:]])
+    found = [model.final.known.neighbours.source(history, place) for place in places]
+    return [shift + one for one in dict.fromkeys(found) if one is not None][:CHECKED]

@@ -17,11 +17,14 @@ LONG = 200
 SIMPLE = ("item-kNN", "popularity")
 
 
-def summary(histories: Histories, learned: Learned, *, items: int, left_out: Mapping[str, int]) -> dict[str, Any]:
-    """The numbers that are kept with the model."""
+def summary(
+    histories: Histories, learned: Learned, *, items: int, with_text: int, left_out: Mapping[str, int]
+) -> dict[str, Any]:
+    """Return the numbers that are stored with the model."""
     return {
         "users": len(histories.users),
         "items": items,
+        "items_with_text": with_text,
         "events": len(histories.items_N),
         "left_out": dict(left_out),
         "repeats": learned.repeats,
@@ -88,6 +91,7 @@ def report(numbers: Mapping[str, Any], settings: Mapping[str, Any]) -> list[Bloc
         Bullets(
             texts=[
                 f"{numbers['users']:,} users, {numbers['items']:,} items, {numbers['events']:,} events.",
+                f"{numbers['items_with_text']:,} items have a title, a description or tags.",
                 f"Trained in {numbers['seconds']:.0f} seconds; the best weights are from epoch {numbers['epochs']}.",
                 "Trained with the softmax over all items."
                 if numbers["negatives"] is None

@@ -11,7 +11,10 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
 
 from segue.apps.database import Connection
 from segue.apps.folder import MODELS, model_names, read_about
@@ -20,6 +23,7 @@ from segue.apps.recommend.folder import read_model
 from segue.apps.recommend.model import Recommender, Session
 from segue.apps.recommend.ranking import Wish, choose
 from segue.apps.recommend.reasons import reasons
+from segue.apps.recommend.retrieval import Retrieval, candidate_scores
 from segue.apps.recommend.rules import read_rules, with_rules
 from segue.apps.recommend.settings import ServiceSettings
 from segue.apps.recommend.store import RECOMMEND
@@ -37,8 +41,11 @@ MODELS_KEPT = 2
 class Loaded:
     """A model with the sessions of its users, the least used first."""
 
-    def __init__(self, name: str, model: Recommender, about: dict[str, Any]) -> None:
-        self.name, self.model, self.about = name, model, about
+    def __init__(self, folder: Path, name: str, *, retrieval: Literal["exact", "faiss"]) -> None:
+        self.name = name
+        self.model = read_model(folder / MODELS / name)
+        self.about = read_about(folder / MODELS / name)
+        self.retrieval = Retrieval(self.model, kind=retrieval) if retrieval != "exact" else None
         self.sessions: OrderedDict[str, Session] = OrderedDict()
         self.unsaved: dict[str, int] = {}
         """How many events each session has read since it was saved."""
@@ -53,7 +60,7 @@ class RecommendService:
         self.folder, self.settings, self.ready = folder, settings, False
         name = RECOMMEND.current_model(folder)
         self.database = RECOMMEND.database(folder, alone=True)
-        self.current = Loaded(name, read_model(folder / MODELS / name), read_about(folder / MODELS / name))
+        self.current = self._load(name)
         self.other: Loaded | None = None
         self.rules = read_rules(folder)
         self.waiting = 0
@@ -100,8 +107,7 @@ class RecommendService:
                 log.error("the rules in use go on: %s", error)
 
     def _load(self, name: str) -> Loaded:
-        place = self.folder / MODELS / name
-        return Loaded(name, read_model(place), read_about(place))
+        return Loaded(self.folder, name, retrieval=self.settings.retrieval)
 
     # ------------------------------------------------------------------------------------------------------- requests
 
@@ -125,6 +131,7 @@ class RecommendService:
             return [store.add_event(connection, event, id) for id, event in events]
 
         written = self.database.do(work)
+        self._know(self.current, [(0, event) for _, event in events])
         for user in dict.fromkeys(event.user for _, event in events):
             if user in self.current.sessions:
                 self._go_on(self.current, user, self.session(self.current, user))
@@ -143,9 +150,8 @@ class RecommendService:
         new = self.database.do(work)
         for loaded in (self.current, self.other):
             if loaded is not None:
-                known = [item for item in items if item.id in loaded.model.places]
                 self._take_items(loaded)
-                loaded.model.add_items(known)
+                loaded.model.add_items(items)
         return new
 
     def _check_room(self, connection: Connection, ids: set[str]) -> None:
@@ -180,8 +186,7 @@ class RecommendService:
                 _known(loaded.model, event.item)
             session = session.fork()
             loaded.model.read(session, [(session.number, event) for event in then])
-        scores_V = loaded.model.scores(session)
-        places = choose(loaded.model, scores_V, with_rules(self.rules, wish), count=count, seen=session.seen)
+        scores_V, places = self._ranked(loaded, session, with_rules(self.rules, wish), count=count)
         found = reasons(loaded.model, session, places) if why else [None for _ in places]
         items = []
         for place, reason in zip(places, found, strict=True):
@@ -198,14 +203,33 @@ class RecommendService:
                 described(loaded.model.items[place - 1])
                 | {"log_probability": round(float(scores_V[place]), 4), "because": because}
             )
-        return {"user": user, "model": loaded.name, "events": len(session.recent), "items": items}
+        return {"user": user, "model": loaded.name, "items": items}
+
+    def _ranked(
+        self, loaded: Loaded, session: Session, wish: Wish, *, count: int
+    ) -> tuple[NDArray[np.float32], list[int]]:
+        """Return the log-probabilities, and the places of the items of a list. With an index, only candidates are
+        scored, unless the wish can lift any item into the list, or leaves too few of the candidates."""
+        model = loaded.model
+        if loaded.retrieval is not None and session.hidden_D is not None and not (wish.boost or wish.novelty):
+            loaded.retrieval.refresh()
+            named = [model.places[id] for id in (*wish.first, *wish.boost_items) if id in model.places]
+            scores_V = candidate_scores(loaded.retrieval, session, count=self.settings.candidates, besides=named)
+            places = choose(model, scores_V, wish, count=count, seen=session.seen)
+            if len(places) == count:
+                return scores_V, places
+        scores_V = model.scores(session)
+        return scores_V, choose(model, scores_V, wish, count=count, seen=session.seen)
 
     def similar(self, item: str, *, count: int, wish: Wish) -> list[dict[str, Any]]:
-        """Items whose vectors are near that of an item."""
+        """Return the items with the most similar vectors. Business rules that exclude or limit items hold here too;
+        those that boost or pin items do not."""
         model = self.loaded(None).model
-        place = _known(model, item)
-        scores_V = model.similar(place)
-        places = choose(model, scores_V, wish, count=count, seen={place})
+        scores_V = model.similar(_known(model, item))
+        limits = self.rules.model_copy(update={"boost": {}, "boost_items": {}, "first": []})
+        asked = with_rules(limits, wish)
+        others = asked.model_copy(update={"without_items": [*asked.without_items, item]})
+        places = choose(model, scores_V, others, count=count, seen=set())
         return [described(model.items[one - 1]) | {"cosine": round(float(scores_V[one]), 4)} for one in places]
 
     # -------------------------------------------------------------------------------------------------------- sessions
@@ -240,8 +264,7 @@ class RecommendService:
         """Takes the new items of the database, always in the order of their numbers: saved sessions name items by their
         places."""
         numbered = self.database.do(lambda connection: store.all_items(connection, after=loaded.items))
-        model = loaded.model
-        model.add_items(item for _, item in numbered if item.id not in model.places)
+        loaded.model.add_items(item for _, item in numbered)
         loaded.items = max((number for number, _ in numbered), default=loaded.items)
 
     def session(self, loaded: Loaded, user: str) -> Session:
