@@ -1,4 +1,4 @@
-"""What is known of items while a recommender runs: changed texts, similar items, rules, candidates of an index."""
+"""What a running recommender knows: changed items, similar ones, rules, candidates of an index, a full disk."""
 
 import json
 import sys
@@ -12,6 +12,8 @@ import pytest
 from numpy.typing import NDArray
 
 import segue
+from segue.apps.database import DatabaseFullError
+from segue.apps.recommend import store
 from segue.apps.recommend.final import ALONE, FinalRanking
 from segue.apps.recommend.model import Recommender, Session
 from segue.apps.recommend.ranking import Wish
@@ -199,3 +201,18 @@ def test_a_reason_is_found_where_item_knn_ranks(learned: Path) -> None:
     assert reason.fall == pytest.approx(
         float(scores_V[place] - model.scores(read(model, *(f"red-{n % 8}" for n in range(7))))[place]), abs=1e-3
     )
+
+
+def test_lists_go_on_where_the_disk_is_full(service: RecommendService, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise DatabaseFullError("no room")
+
+    save = store.save_session
+    monkeypatch.setattr(store, "save_session", full)
+    found = service.suggest("user-1", wish=Wish(), count=3, then=[], why=False, model=None)
+    assert len(found["items"]) == 3
+    assert service.current.unsaved == {"user-1": 1}
+    monkeypatch.setattr(store, "save_session", save)
+    service._save_all()
+    assert not service.current.unsaved
+    assert service.database.do(lambda connection: store.saved_session(connection, "user-1", "0001")) is not None

@@ -16,7 +16,7 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from segue.apps.database import Connection
+from segue.apps.database import Connection, DatabaseFullError
 from segue.apps.folder import MODELS, model_names, read_about
 from segue.apps.recommend import store
 from segue.apps.recommend.folder import read_model
@@ -313,9 +313,17 @@ class RecommendService:
             self._take_items(loaded)
 
     def _save(self, loaded: Loaded, user: str, session: Session) -> None:
+        """Save a session. On a full disk it stays unsaved: it can be made again from the events, and lists go on."""
         state = loaded.model.saved(session)
-        self.database.do(lambda connection: store.save_session(connection, user, loaded.name, session.number, state))
-        loaded.unsaved.pop(user, None)
+        try:
+            self.database.do(
+                lambda connection: store.save_session(connection, user, loaded.name, session.number, state)
+            )
+        except DatabaseFullError as error:
+            log.error("a session was not saved: %s", error)
+            loaded.unsaved.setdefault(user, 1)
+        else:
+            loaded.unsaved.pop(user, None)
 
     def _make_room(self, loaded: Loaded) -> None:
         while len(loaded.sessions) > self.settings.max_sessions:

@@ -24,7 +24,7 @@ export function browsePanel(shared) {
       el("div", { class: "settings" }, field("browse.user", user), field("browse.kind", kind)),
       el("h2", { t: "browse.past" }), past, el("h2", { t: "browse.items" }), search, items),
     el("section", { class: "card stack" },
-      el("div", { class: "settings" }, field("browse.diversity", diversity), field("browse.novelty", novelty), field("browse.tag", tag), field("browse.other", other)),
+      el("div", { class: "settings dials" }, field("browse.diversity", diversity), field("browse.novelty", novelty), field("browse.tag", tag), field("browse.other", other)),
       el("label", { class: "check" }, why, el("span", { t: "browse.why" })), what, real, lists));
   let then = [];
   let before = new Map();
