@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import pyarrow
-import pyarrow.parquet
 import pytest
 
 import segue
@@ -35,6 +33,7 @@ def said(path: Path, *more: object) -> tuple[int, str]:
 
 
 def test_csv_jsonl_and_parquet_are_the_same_table(tmp_path: Path) -> None:
+    pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     rows: list[dict[str, Any]] = [
         {"user": n % 3, "item": 10 + n % 4, "time": 1000 + n, "kind": "buy" if n % 2 else "view"} for n in range(9)
     ]
@@ -43,9 +42,9 @@ def test_csv_jsonl_and_parquet_are_the_same_table(tmp_path: Path) -> None:
         writer.writeheader()
         writer.writerows(rows)
     (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "a.parquet")
+    parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "a.parquet")
     floats = [row | {"user": float(row["user"]), "item": float(row["item"])} for row in rows]
-    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(floats), tmp_path / "b.parquet")
+    parquet.write_table(pyarrow.Table.from_pylist(floats), tmp_path / "b.parquet")
     found = [list(read_events(tmp_path / name, Counter())) for name in ("a.csv", "a.jsonl", "a.parquet", "b.parquet")]
     assert found[0][1] == Event(user="1", item="11", time=1001.0, kind="buy")
     assert all(one == found[0] for one in found)

@@ -1,4 +1,4 @@
-"""A model of a recommender from its database, written into a folder with its report."""
+"""Training of a model from the database of a recommender, and its folder with the report."""
 
 import time
 from collections import Counter
@@ -28,17 +28,17 @@ REPORT_PAGE, REPORT_TEXT = "report.html", "report.md"
 
 @dataclass(frozen=True, kw_only=True)
 class Material:
-    """What there is to learn from."""
+    """Data for training."""
 
     items: list[Item]
     histories: Histories
     kinds: dict[str, int]
-    """Places of the kinds; 0 is any other."""
+    """Index of each kind; 0 stands for any other."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Built:
-    """A model that was measured."""
+    """A trained and evaluated model."""
 
     model: Recommender
     material: Material
@@ -47,7 +47,7 @@ class Built:
     about: dict[str, Any]
 
     def write(self, folder: Path) -> None:
-        """Into an empty folder."""
+        """Write model and report into an empty folder."""
         blocks = report(self.about["summary"], self.about["settings"])
         write_model(folder, self.model, self.about)
         (folder / REPORT_PAGE).write_text(to_html(TITLE, blocks), encoding="utf-8")
@@ -55,7 +55,7 @@ class Built:
 
 
 def material(database: Database, weights: Mapping[str, float]) -> Material:
-    """All events and items of a database."""
+    """Return all events and items of a database."""
     numbered = database.do(store.all_items)
     rows = database.do(store.all_events)
     if not rows:

@@ -1,7 +1,7 @@
-"""A recommender learns again from all events that it has by now, and switches only if that is no worse.
+"""Retraining on all events so far, with a switch only if the new model is no worse.
 
-The latest events are held back. The model in use, which has never learned from them, and the new one predict the same
-of them; the new one goes into use if its NDCG is no lower.
+The latest events are held out. The current model, which was never trained on them, and the new one predict the same of
+them; the new one is used if its NDCG@10 is not lower.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -27,18 +27,20 @@ from segue.errors import ConfigError
 
 @dataclass(frozen=True, kw_only=True)
 class RecommenderImprovement:
-    """What came of learning again."""
+    """Result of retraining."""
 
     model: str
     """Name of the new model."""
     learned: int
-    """Events that came since the model in use was made."""
+    """Number of events since the current model was trained."""
     asked: int
-    """Held-back events."""
+    """Number of held-out events."""
     before: float
+    """NDCG@10 of the current model."""
     now: float
-    """NDCG@10 of the model in use, and of the new one."""
+    """NDCG@10 of the new model."""
     switched: bool
+    """Whether the new model is now in use."""
 
 
 def improve(
@@ -106,7 +108,7 @@ def ranks_of_model(
 def in_places_of(
     model: Recommender, items: Sequence[Item], kinds: Mapping[int, int], histories: Histories
 ) -> Histories:
-    """The same histories with the places that a model gives to these items, and `kinds` to the kinds."""
+    """Return the histories with the places that a model gives to these items, and with kinds mapped by `kinds`."""
     items_V = np.array([0, *(model.places[item.id] for item in items)], dtype=np.int64)
     kinds_K = np.array([0, *(kinds[place] for place in range(1, len(kinds) + 1))], dtype=np.int64)
     return Histories(

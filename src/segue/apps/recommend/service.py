@@ -1,8 +1,8 @@
-"""A recommender that runs: the model in a thread, events in the database, sessions in memory.
+"""A running recommender: the model in a worker thread, events in the database, sessions in memory.
 
-The database has the truth. An event is written before it is answered, and read by the session after that; what a
-session is can be made again from what was saved of it and the events since. So kill -9 loses no event that was
-answered, and the session that goes on is the same to the bit. All work with the database is done in the model's thread.
+The database is authoritative. An event is stored before it is acknowledged, and read by the session afterwards; a
+session can be rebuilt from its saved state and the events since. So kill -9 loses no acknowledged event, and a session
+that continues is the same bit for bit. All work with the database is done in the model's thread.
 """
 
 import asyncio
@@ -34,12 +34,10 @@ from segue.serve.errors import ApiError, busy, not_ready, shown
 
 T = TypeVar("T")
 log = logging.getLogger("segue.apps")
-MODELS_KEPT = 2
-"""Models in memory: the one in use, and one to compare it with."""
 
 
 class Loaded:
-    """A model with the sessions of its users, the least used first."""
+    """A loaded model with the sessions of its users, least recently used first."""
 
     def __init__(self, folder: Path, name: str, *, retrieval: Literal["exact", "faiss"]) -> None:
         self.name = name
@@ -48,13 +46,13 @@ class Loaded:
         self.retrieval = Retrieval(self.model, kind=retrieval) if retrieval != "exact" else None
         self.sessions: OrderedDict[str, Session] = OrderedDict()
         self.unsaved: dict[str, int] = {}
-        """How many events each session has read since it was saved."""
+        """Number of events that each session has read since it was saved."""
         self.items = 0
-        """The number of the last item that it has taken from the database."""
+        """Number of the last item loaded from the database."""
 
 
 class RecommendService:
-    """One recommender."""
+    """The service of one recommender, with the current model and at most one other in memory."""
 
     def __init__(self, folder: Path, settings: ServiceSettings) -> None:
         self.folder, self.settings, self.ready = folder, settings, False
@@ -64,11 +62,11 @@ class RecommendService:
         self.other: Loaded | None = None
         self.rules = read_rules(folder)
         self.waiting = 0
-        """Requests that wait for the model."""
+        """Number of requests waiting for the model."""
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="segue-recommend")
 
     async def start(self) -> None:
-        """Opens the database."""
+        """Open the database, and follow changes of the current model and the rules."""
         await asyncio.to_thread(self.database.open)
         names = model_names(self.folder)
         await self.database.run(lambda connection: store.drop_sessions(connection, names))
@@ -77,7 +75,7 @@ class RecommendService:
         self.ready = True
 
     async def stop(self) -> None:
-        """Saves the sessions that have read more than was saved of them."""
+        """Save unsaved sessions, and close the database."""
         self.ready = False
         for task in self._watching:
             task.cancel()
@@ -90,7 +88,7 @@ class RecommendService:
         await self.database.close_later()
 
     def abandon(self) -> None:
-        """No further requests."""
+        """Accept no further requests."""
         self.ready = False
 
     async def _use_model(self, name: str) -> None:
@@ -98,7 +96,7 @@ class RecommendService:
         self.other, self.current = self.current, found
 
     async def _follow_rules(self) -> None:
-        """Takes changed rules into use; where they cannot be read, those before go on."""
+        """Reload changed rules; if they cannot be read, the previous ones stay in use."""
         while True:
             await asyncio.sleep(WATCHED)
             try:
@@ -112,7 +110,7 @@ class RecommendService:
     # ------------------------------------------------------------------------------------------------------- requests
 
     async def compute(self, work: Callable[[], T]) -> T:
-        """Does something in the thread of the model."""
+        """Run a function in the model's thread; raise ApiError if too many requests are waiting."""
         if not self.ready:
             raise not_ready()
         if self.waiting >= self.settings.max_queue:
@@ -124,7 +122,7 @@ class RecommendService:
             self.waiting -= 1
 
     def take_events(self, events: Sequence[tuple[str | None, Event]]) -> list[dict[str, Any]]:
-        """Writes events, all or none, then reads them. The same id again is not written again."""
+        """Store events, all or none, then update the sessions. An id that is already stored is not stored again."""
 
         def work(connection: Connection) -> list[tuple[int, bool]]:
             self._check_room(connection, {event.item for _, event in events})
@@ -138,7 +136,7 @@ class RecommendService:
         return [{"number": number, "new": new} for number, new in written]
 
     def take_items(self, items: Sequence[Item]) -> int:
-        """Writes items, and knows them from now on; says how many of them are new."""
+        """Store items and update the loaded models; return the number of new ones."""
 
         def work(connection: Connection) -> int:
             self._check_room(connection, {item.id for item in items})
@@ -178,7 +176,7 @@ class RecommendService:
         why: bool,
         model: str | None,
     ) -> dict[str, Any]:
-        """A list for a user; `then` are events that have not happened, read by a fork of the session."""
+        """Return a list for a user; `then` are hypothetical events, read by a fork of the session."""
         loaded = self.loaded(model)
         session = self.session(loaded, user)
         if then:
@@ -235,7 +233,7 @@ class RecommendService:
     # -------------------------------------------------------------------------------------------------------- sessions
 
     def loaded(self, name: str | None) -> Loaded:
-        """The model in use, or another one by its name, which stays in memory until a third is asked for."""
+        """Return the current model, or another by name, which stays in memory until a third is requested."""
         if name is None or name == self.current.name:
             found = self.current
         elif self.other is not None and self.other.name == name:
@@ -261,14 +259,14 @@ class RecommendService:
         return found
 
     def _take_items(self, loaded: Loaded) -> None:
-        """Takes the new items of the database, always in the order of their numbers: saved sessions name items by their
-        places."""
+        """Load new items from the database, always in order of their numbers, because saved sessions refer to items by
+        place."""
         numbered = self.database.do(lambda connection: store.all_items(connection, after=loaded.items))
         loaded.model.add_items(item for _, item in numbered)
         loaded.items = max((number for number, _ in numbered), default=loaded.items)
 
     def session(self, loaded: Loaded, user: str) -> Session:
-        """The session of a user: as it is in memory, or as it was saved, with the events since."""
+        """Return the session of a user, from memory or from its saved state and the events since."""
         session = loaded.sessions.get(user)
         if session is not None:
             number = session.number
@@ -286,7 +284,7 @@ class RecommendService:
         return session
 
     def _first(self, loaded: Loaded, user: str) -> Session:
-        """A history read for the first time, at once, and saved, so that it need not be read again."""
+        """Read a whole history for the first time, and save the session."""
         events = self.database.do(lambda connection: store.history(connection, user))
         self._know(loaded, events)
         session = loaded.model.read_history(events)
@@ -295,7 +293,7 @@ class RecommendService:
         return session
 
     def _go_on(self, loaded: Loaded, user: str, session: Session) -> None:
-        """Reads the events that came since, one step for each."""
+        """Read the events since the last one of a session, one step each."""
         events = self.database.do(lambda connection: store.history(connection, user, after=session.number))
         self._know(loaded, events)
         for one in events:
@@ -339,7 +337,7 @@ class RecommendService:
                         self._save(loaded, user, loaded.sessions[user])
 
     def forget(self, person: str) -> dict[str, Any]:
-        """Deletes all that is kept of a person, in the database and in memory."""
+        """Delete all data of a person from the database and from memory; return what was stored."""
         found = self.database.do(lambda connection: store.of_person(connection, person))
         self.database.do(lambda connection: store.forget(connection, person))
         for loaded in (self.current, self.other):
@@ -350,13 +348,13 @@ class RecommendService:
 
 
 def _has(connection: Connection, user: str, number: int) -> bool:
-    """Whether the last event that a session has read is still there; a session without events has none to miss."""
+    """Return True if the last event that a session has read is still stored, or the session has read none."""
     row = connection.execute("SELECT 1 FROM events WHERE number = ? AND person = ?", (number, user)).fetchone()
     return number == 0 or row is not None
 
 
 def described(item: Item) -> dict[str, Any]:
-    """An item for a client."""
+    """Return an item as JSON values."""
     return {"item": item.id, "title": item.title, "tags": list(item.tags), "price": item.price}
 
 

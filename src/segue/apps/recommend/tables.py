@@ -152,7 +152,7 @@ def read_events(source: str | Path | Table, problems: Counter[str], *, encoding:
     rows is the order of the events."""
     table = open_given(source, encoding=encoding)
     _check_columns(table, "events", ("user", "item"))
-    undated: list[tuple[int, Mapping[str, Any]]] = []
+    undated: list[tuple[int, dict[str, Any]]] = []
     dated = False
     for number, (_, row) in enumerate(rows_given(table)):
         found = to_event(row, otherwise=None)
