@@ -15,6 +15,8 @@ from tests.serve.running import Server
 
 OPERATOR = "operator-bob-0123456789"
 PHONE = {"width": 390, "height": 780}
+LISTED = "[...document.querySelectorAll('#lists .item')].map((one) => one.dataset.item)"
+"""Ids of the listed items, in order."""
 SHOTS = os.environ.get("SEGUE_SCREENSHOTS")
 """A folder for pictures of the page, to be looked at."""
 
@@ -54,11 +56,15 @@ def test_a_click_changes_the_list_and_says_why(open_page: Open, recommender: Ser
     page.wait_for_selector("#past .chip")
     page.wait_for_function("before => document.querySelector('#lists').innerText !== before", arg=before)
     page.wait_for_selector("#lists .because")
-    real = page.inner_text("#lists")
+    assert page.locator("#lists .move").count()  # which items are new, and how far others have moved
+    real = page.evaluate(LISTED)
+    assert len(real) == 10
     page.click("#lists .row-of-list .quiet")
     page.wait_for_selector("#real:not([hidden])")
+    assert page.evaluate(LISTED) != real
     page.click("#real")
-    page.wait_for_function("real => document.querySelector('#lists').innerText === real", arg=real)
+    page.wait_for_selector("#real", state="hidden")
+    assert page.evaluate(LISTED) == real
     page.select_option("#other", "0001")
     page.wait_for_selector("#lists [data-model]:nth-child(2)")
     page.fill("#search", "hostile")
@@ -73,6 +79,7 @@ def test_quality_and_people(open_page: Open, recommender: Server) -> None:
     page.click("#tab-quality")
     page.wait_for_selector("#methods tr:nth-child(3)")
     assert "item-kNN" in page.inner_text("#methods")
+    assert "best on the validation events" in page.inner_text("#method")
     page.click("#tab-people")
     page.fill("#person", "user-1")
     page.press("#person", "Enter")

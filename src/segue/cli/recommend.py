@@ -81,6 +81,7 @@ def learn(
         ),
     ] = None,
     database: DatabaseOption = None,
+    encoding: Annotated[str, typer.Option(help="Encoding of files without a byte order mark, e.g. gb18030.")] = "utf-8",
     seed: SeedOption = 0,
 ) -> None:
     """Train a recommender on events and items, and evaluate it on later events.
@@ -100,10 +101,14 @@ def learn(
         settings=settings_of(RecommenderSettings, {}, settings or []),
         model=model,
         database=database,
+        encoding=encoding,
         seed=seed,
     )
     console, numbers = Console(highlight=False, emoji=False), found.numbers
     say(console, f"{numbers['users']:,} users, {numbers['items']:,} items, {numbers['events']:,} events.")
+    if items is not None and numbers["items_with_text"] < numbers["items"]:
+        without = numbers["items"] - numbers["items_with_text"]
+        say(console, f"Items without a title, description or tags, or not in {items}: {without:,}", indent=2)
     for reason, count in numbers["left_out"].items():
         say(console, f"Rows skipped: {count:,} ({reason})", indent=2)
     measured = {name: one for name, one in numbers["held_back"].items() if one["events"]}
@@ -228,16 +233,30 @@ def run(
     )
 
 
-def improve(rec: RecArgument, seed: SeedOption = 0) -> None:
+def improve(
+    rec: RecArgument,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help="Setting to change, e.g. objective=permutation; repeatable. Default: the settings of the current "
+            "model.",
+        ),
+    ] = None,
+    seed: SeedOption = 0,
+) -> None:
     """Retrain on all events so far, and switch if the new model is no worse.
 
     \b
     Example:
       segue recommend improve rec
+      segue recommend improve rec --set objective=permutation
     """
     from segue.apps.recommend.interface import improve_recommender
+    from segue.apps.recommend.settings import RecommenderSettings
 
-    found = improve_recommender(rec, seed=seed)
+    found = improve_recommender(rec, settings=settings_of(RecommenderSettings, {}, settings or []), seed=seed)
     console = Console(highlight=False, emoji=False)
     say(console, f"{found.learned:,} new events. NDCG@10 on {found.asked:,} held-out events: before "
         f"{found.before:.4f}, now {found.now:.4f}.")  # fmt: skip

@@ -255,6 +255,37 @@ def test_a_demo_learns_from_a_folder(tmp_path: Path) -> None:
     assert segue.recommend(tmp_path / "rec", "user-1", count=2)
 
 
+def test_learning_again_with_other_settings(rec: Path) -> None:
+    """A second model to compare with; settings that nobody gave are not kept, as they hang on the number of events."""
+    about = json.loads((rec / "models" / "0001" / "model.json").read_text())
+    assert about["given"] == quick().model_dump(exclude_unset=True)
+    assert "hide" not in about["given"]
+    wrong = command("recommend", "improve", rec, "--set", "heads=3")
+    assert wrong.returncode == 2
+    assert "heads must divide width" in wrong.stderr
+    done = command("recommend", "improve", rec, "--set", "objective=permutation", "--set", "epochs=1", width=200)
+    assert done.returncode == 0, done.stderr
+    assert "0 new events" in done.stdout
+    other = json.loads((rec / "models" / "0002" / "model.json").read_text())
+    assert other["settings"]["objective"] == "permutation"
+    assert other["given"] == about["given"] | {"objective": "permutation", "epochs": 1}
+    found = segue.compare_recommenders(rec, "0001", "0002")
+    assert found.asked == found.first_wins + found.second_wins + found.neither > 0
+
+
+def test_models_are_compared_on_what_neither_has_learned_from(rec: Path) -> None:
+    """Also where another one holds back more: what came before the cut of either does not count."""
+    (held,) = (
+        one["events"] for name, one in segue.describe_recommender(rec).numbers["held_back"].items() if name == "segue"
+    )
+    few = segue.RecommenderSettings(held_back=0.3, epochs=1)
+    found = segue.improve_recommender(rec, settings=few, progress=False)
+    assert found.asked <= held
+    assert segue.compare_recommenders(rec, "0001", "0002").asked <= held
+    cut = json.loads((rec / "models" / "0001" / "model.json").read_text())["held_from"]
+    assert cut == sorted(row["time"] for row in events())[int((len(events()) - 1) * 0.9)]
+
+
 def test_interleaving_is_fair() -> None:
     draw = np.random.default_rng(0)
     teams = Counter(dict(interleaved(["a", "b"], ["a", "c"], draw))["a"] for _ in range(400))

@@ -1,6 +1,6 @@
-"""Recommendations from what users did and what items say: events and items in, lists with reasons out.
+"""Recommendations from user events and item texts: events and items in, lists with reasons out.
 
     tables --rows--> database --histories--> network --learn--> models/0001 --sessions--> lists, reasons
 
-`interface` has what `import segue` gives; `run` puts a recommender on a port.
+`interface` has the public functions of `segue`; `run` serves a recommender over HTTP.
 """

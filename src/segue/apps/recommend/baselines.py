@@ -1,6 +1,6 @@
-"""What people would use instead: the most popular items, and the nearest neighbours of what was seen.
+"""Baselines: popularity and item-kNN.
 
-Both are measured beside every model. Besides the letters of `segue.model`: U users, V items, K neighbours.
+Both are evaluated beside every model. Besides the letters of `segue.model`: U users, V items, K neighbours.
 """
 
 from collections.abc import Sequence
@@ -12,17 +12,18 @@ from numpy.typing import NDArray
 from segue.apps.recommend.histories import Histories, Ints
 
 NEIGHBOURS = 100
-BLOCK = 256
-USERS = 2048
-"""Items, and users, that are counted together."""
+"""Number of neighbours of an item."""
+BLOCK, USERS = 256, 2048
+"""Number of items, and of users, whose co-occurrences are counted at a time."""
 LAST = 100
-"""Events of a history whose neighbours count."""
+"""Number of last events whose neighbours are scored."""
 FADES = (1.0, 0.97, 0.9, 0.8, 0.6, 0.4)
-"""What the event before another may count of it."""
+"""Candidate decay factors from an event to the one before it."""
 
 
 def counts(histories: Histories, until_U: Ints, *, items: int, from_U: Ints | None = None) -> Ints:
-    """How often each item was seen, [V], in the first events of each user, or of these in those from some on."""
+    """Return the number of events of each item among the first `until_U` events of each user, or among those from
+    `from_U` on: [V]."""
     place_N = np.arange(len(histories.items_N)) - np.repeat(histories.starts_U[:-1], histories.lengths)
     read_N = place_N < np.repeat(until_U, histories.lengths)
     if from_U is not None:
@@ -32,15 +33,15 @@ def counts(histories: Histories, until_U: Ints, *, items: int, from_U: Ints | No
 
 @dataclass(frozen=True, kw_only=True)
 class Neighbours:
-    """The items that were seen by the same users, by the cosine."""
+    """Nearest neighbours of each item by the cosine of their users."""
 
     near_VK: Ints
     alike_VK: NDArray[np.float32]
     fade: float = 1.0
-    """What an event counts of the one after it."""
+    """Decay factor from an event to the one before it."""
 
     def scores(self, history: Ints) -> NDArray[np.float32]:
-        """How near each item is to the last events; items that are not known have no neighbours."""
+        """Return the similarity of each item to the last events of a history. Unknown items have no neighbours."""
         recent = history[-LAST:]
         fade_N = self.fade ** np.arange(len(recent) - 1, -1, -1)
         known = recent < len(self.near_VK)
@@ -50,9 +51,21 @@ class Neighbours:
         found[0] = 0.0
         return found.astype(np.float32)
 
+    def source(self, history: Ints, item: int) -> int | None:
+        """Return the position in a history of the event that contributes most to the score of an item; None if none
+        does."""
+        shift = max(0, len(history) - LAST)
+        recent = history[shift:]
+        fade_N = self.fade ** np.arange(len(recent) - 1, -1, -1)
+        known_N = recent < len(self.near_VK)
+        share_N = np.zeros(len(recent))
+        near_NK = self.near_VK[recent[known_N]] == item
+        share_N[known_N] = (near_NK * self.alike_VK[recent[known_N]]).sum(axis=1) * fade_N[known_N]
+        return shift + int(share_N.argmax()) if len(share_N) and share_N.max() > 0 else None
+
 
 def faded(neighbours: Neighbours, asked: Sequence[tuple[Ints, int]]) -> Neighbours:
-    """With the fade by which the items that came after some histories rank best, by the mean of 1 / rank."""
+    """Return the neighbours with the decay factor that ranks the targets of (history, target) pairs best, by MRR."""
 
     def worth(one: Neighbours) -> float:
         total = 0.0
@@ -67,7 +80,7 @@ def faded(neighbours: Neighbours, asked: Sequence[tuple[Ints, int]]) -> Neighbou
 
 
 def learn_neighbours(histories: Histories, until_U: Ints, *, items: int) -> Neighbours:
-    """From the first events of each user."""
+    """Compute item-kNN from the first `until_U` events of each user."""
     size = items + 1
     seen = [
         np.unique(histories.items_N[int(start) : int(start) + int(until)])

@@ -1,9 +1,9 @@
-"""Histories -> batches: users with histories of about the same length are read side by side, segment by segment, so
-that memory carries what came before and next to nothing is padding.
+"""Batches of histories for segment-level recurrence.
 
-In: histories, and for each user up to where they may be read. Out: `Segment`s. A group of users begins with rows that
-have no past; in each further segment of the group, those go on whose histories do, and `rows_B` says which rows they
-were in the segment before.
+In: histories, and for each user the number of events that may be read. Out: `Segment`s. Users with histories of similar
+length form a group and are read side by side, segment by segment, so that memory carries what came before and there is
+little padding. The first segment of a group has no memory; later ones contain the rows whose histories continue, and
+`rows_B` gives their rows in the previous segment.
 """
 
 from collections.abc import Iterator
@@ -17,31 +17,31 @@ from segue.apps.recommend.histories import Histories, Ints
 from segue.model import Memory
 
 MOST_ROWS = 16
-"""A group of short histories has at most so many times the rows of one of long histories."""
+"""Maximum ratio of the rows in a group of short histories to those in a group of long ones."""
 JITTER = 0.1
-"""Lengths count as up to this share more where groups are drawn, so that they are not the same in every epoch."""
+"""Maximum relative noise on lengths when groups are formed, so that groups differ between epochs."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Segment:
-    """One segment of each row."""
+    """A batch with one segment of each history."""
 
     items_BQ: Tensor
     kinds_BQ: Tensor
     gaps_BQ: Tensor
     next_BQ: Tensor
-    """The item after each event; 0 where there is none."""
+    """Item after each event; 0 if there is none."""
     next_kinds_BQ: Tensor
     real_BQ: Tensor
     users_B: Ints
-    """Whose history it is."""
+    """Index of the user of each row."""
     first_B: Ints
-    """Where in the history the row begins."""
+    """Place in the history of the first event of each row."""
     rows_B: Ints | None
-    """Which rows of the segment before go on here; None: all histories begin."""
+    """Row of each history in the previous segment; None if all histories begin here."""
 
     def past(self, memory: Memory | None) -> Memory | None:
-        """What the rows remember, given the memory after the segment before."""
+        """Return the memory of these rows, given the memory after the previous segment."""
         if self.rows_B is None or memory is None:
             return None
         kept = memory if len(self.rows_B) == memory.rows else memory.select(self.rows_B.tolist())
@@ -57,9 +57,9 @@ def segments(
     draw: np.random.Generator | None = None,
     predict_last: bool = False,
 ) -> Iterator[Segment]:
-    """All histories once. A segment has at most about `rows` times `length` events. With `draw`, the order of the
-    groups is drawn, and where a history has several segments the first one has any length, so that its cuts are not
-    always at the same events. The last event has nothing to predict, and is read only with `predict_last`."""
+    """Yield the segments of all histories once, each with at most about `rows` times `length` events. With `draw`, the
+    order of the groups is random, and the first of several segments has a random length, so that the boundaries differ
+    between epochs. The last event has nothing to predict, and is read only with `predict_last`."""
     stop_U = until_U - (0 if predict_last else 1)
     gaps_N = histories.gaps()
     for users in groups(stop_U, rows=rows, length=length, draw=draw):
@@ -76,8 +76,8 @@ def segments(
 
 
 def groups(stop_U: Ints, *, rows: int, length: int, draw: np.random.Generator | None) -> list[Ints]:
-    """The users with something to read, in groups of about the same length: `rows` users where histories are long,
-    more where they fill less than a segment."""
+    """Return groups of users with histories of similar length: `rows` users if the histories are long, more if they
+    fill less than a segment. Users without events to read are left out."""
     users = np.nonzero(stop_U > 0)[0]
     size_U = stop_U[users].astype(np.float64)
     if draw is not None:

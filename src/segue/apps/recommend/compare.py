@@ -1,9 +1,7 @@
-"""Two models on the same past: their lists interleaved, and whose items people went on to choose.
+"""Comparison of two models by interleaving on replayed events.
 
-Team-draft interleaving (Radlinski et al. 2008) on replayed events: for each event that neither model has learned from,
-the two lists are merged by drawing lots, and if what the user did next is in the merged list, the model that put it
-there has won. A user who is shown the list of one model alone would have to be shown that of the other too; here each
-event asks both.
+Team-draft interleaving (Radlinski et al. 2008): for each event that neither model was trained on, the two lists are
+merged in random turns. If the item that the user chose next is in the merged list, the model that contributed it wins.
 """
 
 import math
@@ -15,44 +13,47 @@ import numpy as np
 from segue.apps.folder import MODELS, read_about
 from segue.apps.recommend.build import material
 from segue.apps.recommend.folder import check_name, read_model
-from segue.apps.recommend.histories import Histories, split_by_time, wanted_events
+from segue.apps.recommend.histories import Histories, later_than, split_by_time, wanted_events
 from segue.apps.recommend.improve import in_places_of
 from segue.apps.recommend.measure import Wanted, quality, rank, states
 from segue.apps.recommend.model import Recommender
 from segue.apps.recommend.store import RECOMMEND
 
 SHOWN = 10
+"""Length of the lists."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RecommenderComparison:
-    """What came of it."""
+    """Result of comparing two models."""
 
     first: str
     second: str
     asked: int
-    """Replayed events."""
+    """Number of replayed events."""
     first_wins: int
     second_wins: int
     neither: int
     p_value: float
-    """How likely a difference as large as this is if both are equally good (sign test)."""
+    """Two-sided p-value of the sign test."""
     first_ndcg: float
     second_ndcg: float
 
 
 def compare(folder: Path, first: str, second: str, *, most: int, seed: int) -> RecommenderComparison:
-    """The two models on the latest events, which neither has learned from."""
+    """Compare two models on the latest events, which neither was trained on."""
     names = [check_name(folder, first), check_name(folder, second)]
     about = [read_about(folder / MODELS / name) for name in names]
     with RECOMMEND.opened(folder) as database:
         found = material(database, about[0]["weights"])
     models = [read_model(folder / MODELS / name) for name in names]
     for model in models:
-        model.add_items(item for item in found.items if item.id not in model.places)
+        model.add_items(found.items)
     held_back = min(float(one["settings"]["held_back"]) for one in about)
     split = split_by_time(found.histories, held_back=held_back)
-    wanted = wanted_events(found.histories, split.chosen_U, found.histories.lengths, most=most, seed=seed)
+    held = wanted_events(found.histories, split.chosen_U, found.histories.lengths, most=most, seed=seed)
+    fair = later_than(found.histories, held, [one.get("held_from") for one in about])
+    wanted = [one for one, fits in zip(held, fair, strict=True) if fits]
     lists, ranks = [], []
     for model in models:
         kinds = {place: model.kinds.get(name, 0) for name, place in found.kinds.items()}
@@ -76,7 +77,7 @@ def compare(folder: Path, first: str, second: str, *, most: int, seed: int) -> R
 
 
 def _lists(model: Recommender, histories: Histories, wanted: Wanted) -> tuple[list[list[str]], list[float]]:
-    """The ids of each list, and the rank of what came."""
+    """Return the ids of each list, and the rank of the next item."""
     lists: dict[tuple[int, int], list[str]] = {}
     ranks: dict[tuple[int, int], float] = {}
     for keys, hidden_ND in states(model.network, model.table_VD, histories, wanted, length=model.window):
@@ -93,7 +94,7 @@ def _lists(model: Recommender, histories: Histories, wanted: Wanted) -> tuple[li
 
 
 def interleaved(first: list[str], second: list[str], draw: np.random.Generator) -> list[tuple[str, int]]:
-    """One list of both, each item with whose it is: in each round lots decide who goes first."""
+    """Merge two lists; each item comes with the index of its team. In each round, a random team picks first."""
     found: dict[str, int] = {}
     teams = (list(first), list(second))
     while len(found) < SHOWN and (teams[0] or teams[1]):
@@ -117,7 +118,7 @@ def _wins(lists: list[list[list[str]]], targets: list[str], *, seed: int) -> tup
 
 
 def sign_test(first: int, second: int) -> float:
-    """Two-sided: how likely so uneven a number of wins is with a fair coin."""
+    """Return the two-sided p-value of two numbers of wins under a fair coin."""
     total, more = first + second, max(first, second)
     if total == 0:
         return 1.0

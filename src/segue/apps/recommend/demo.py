@@ -1,7 +1,7 @@
-"""Real events for a first look, from a folder that is given.
+"""The demo: a quickly trained recommender from a folder of real events.
 
 The folder has `events.*` (user, item, time) and `items.*` (id, title, tags), as csv, tsv, jsonl or parquet, compressed
-or not; or `ratings.*` and `movies.*`, as MovieLens has them.
+or not; or `ratings.*` and `movies.*`, as in MovieLens.
 """
 
 from collections.abc import Callable
@@ -12,11 +12,11 @@ from segue.apps.recommend.settings import RecommenderSettings
 from segue.errors import ConfigError, DataError
 
 MINUTES = 0.5
-"""Minutes of learning: enough for a first look, not for good lists."""
+"""Training time in minutes: enough for a first look, not for good lists."""
 
 
 def prepare_demo(folder: Path, data: Path | None, *, told: Callable[[str], object]) -> None:
-    """Learns a recommender in `folder`, if there is none."""
+    """Train a recommender in `folder`, if it does not exist."""
     if folder.exists():
         return
     if data is None:
@@ -36,12 +36,12 @@ def prepare_demo(folder: Path, data: Path | None, *, told: Callable[[str], objec
     numbers = found.numbers
     told(
         f"{numbers['users']:,} users, {numbers['items']:,} items, {numbers['events']:,} events; NDCG@10 "
-        f"{numbers['held_back']['segue']['ndcg']:.4f}, held back"
+        f"{numbers['held_back']['segue']['ndcg']:.4f} on held-out events"
     )
 
 
 def _found(data: Path, names: tuple[str, ...]) -> Path | None:
-    """A file by one of its names without its ending."""
+    """Return a file with one of these names, whatever its suffix, or None."""
     for name in names:
         for path in sorted(data.glob(f"{name}.*")) if data.is_dir() else ():
             if path.is_file():

@@ -1,7 +1,7 @@
-"""What items say of themselves, as numbers: popularity, price, tags, and vectors of their texts by a language model.
+"""Item features: popularity, price, tags, and text embeddings of a language model.
 
-In: items, and how often each was seen in what may be learned. Out: features_VF, whose first column is the popularity,
-and `Features`, which makes the same of a new item, whose popularity is not known and so is the mean, 0.
+In: items. Out: `Features`, which also computes the features of new items, and the features of the given ones. The first
+column is the popularity, to be filled in from training counts; 0 is the mean, for new items.
 """
 
 import math
@@ -19,27 +19,29 @@ from segue.text.unicode import is_chinese
 
 Floats = NDArray[np.float32]
 MOST_TAGS = 200
+"""Maximum number of tags that are features."""
 RAREST = 2
-"""Items that a tag must have to count."""
+"""Minimum number of items with a tag."""
 ENGLISH, CHINESE = "xlnet-mini-en", "xlnet-mini-zh"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Features:
-    """How items become numbers."""
+    """Computation of item features."""
 
     tags: tuple[str, ...]
     price: tuple[float, float] | None
-    """Mean and deviation of the logarithm of prices; None: no item has one."""
+    """Mean and standard deviation of log prices; None if no item has a price."""
     encoder: Encoder | None
-    """None: texts do not count."""
+    """Encoder of the texts; None if texts are not used."""
 
     @property
     def width(self) -> int:
         return 1 + (self.price is not None) + len(self.tags) + (self.encoder.width if self.encoder is not None else 0)
 
     def of(self, items: Sequence[Item], vectors_NE: Floats | None = None) -> Floats:
-        """[N, F]; the popularity is 0, the mean. `vectors_NE` are those of the texts, where they are known already."""
+        """Return the features of items, with popularity 0: [N, F]. `vectors_NE` are text embeddings of the items with
+        texts, if already computed."""
         found_NF = np.zeros((len(items), self.width), dtype=np.float32)
         column = 1
         if self.price is not None:
@@ -62,8 +64,8 @@ class Features:
 
 
 def learn_features(items: Sequence[Item], *, texts: bool, model: str | None) -> tuple[Features, Floats]:
-    """How items become numbers, and those of the items. With `texts`, tags and texts count; `model` is the name or
-    folder of the language model that reads them. Default: the packaged one of the language."""
+    """Return the computation of features, and the features of items. With `texts`, tags and texts are used; `model` is
+    the name or folder of the language model that embeds the texts. Default: the packaged one of the language."""
     prices = [_log(item.price) for item in items if item.price is not None]
     price = (float(np.mean(prices)), max(float(np.std(prices)), 1e-3)) if prices else None
     if not texts:
@@ -77,7 +79,7 @@ def learn_features(items: Sequence[Item], *, texts: bool, model: str | None) -> 
 
 
 def popularity(counts_V: NDArray[np.int64]) -> Floats:
-    """The logarithm of how often items were seen, with mean 0 and deviation 1; 0 for no item."""
+    """Return the standardized log counts of items: [V]; 0 at place 0."""
     logs = np.log1p(counts_V[1:].astype(np.float64))
     found = np.zeros(len(counts_V), dtype=np.float32)
     found[1:] = (logs - logs.mean()) / max(float(logs.std()), 1e-3) if len(logs) else logs
@@ -89,7 +91,7 @@ def _log(price: float) -> float:
 
 
 def _encoder(texts: Sequence[str], model: str | None) -> tuple[Encoder | None, Floats | None]:
-    """The encoder of some texts, and their vectors; each text is read once."""
+    """Return an encoder fitted to texts, and their embeddings; each text is read once."""
     if not texts:
         return None, None
     is_other = [model is not None or not is_chinese(text) for text in texts]

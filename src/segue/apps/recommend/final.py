@@ -1,12 +1,12 @@
-"""The final ranking: what the network says of an item, weighed together with simpler things.
+"""The final ranking: the score of the network combined with simpler features.
 
-The score of an item is a weighted sum: the log-probability by the network, how near the item is to what was seen
-(item-kNN), its popularity, its recent popularity, how its price compares with what the user looks at, and the
-tags they share. The softmax of the scores over all items is a probability again. The weights are learned on events
-that the network has not learned from (a conditional logit), and on other such events they must beat the network,
-item-kNN and popularity by themselves: the best of the four is used.
+The score of an item is a weighted sum of its log-probability by the network, its similarity to recent items (item-kNN),
+its popularity, its trend, the distance of its price from those of recent items, and the tags it shares with them. The
+softmax of the scores over all items is a probability. The weights are fitted to validation events (a conditional
+logit); on the validation events of other users, the combination is compared with the network, item-kNN and popularity
+alone, and the best of the four is used.
 
-Besides the letters of `segue.model`: V items, F features, N events that are asked.
+Besides the letters of `segue.model`: V items, F features, N predicted events, C candidates.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,45 +24,43 @@ from segue.apps.recommend.histories import Ints
 
 Floats = NDArray[np.float32]
 NAMES = ("network", "neighbours", "popularity", "trend", "price", "tags")
-"""What is weighed."""
+"""Names of the features."""
 ALONE: Mapping[str, tuple[float, ...]] = {
     "network": (1.0, 0.0, 0.0, 0.0, 0.0, 0.0),
     "item-kNN": (0.0, 1.0, 1e-4, 0.0, 0.0, 0.0),
     "popularity": (0.0, 0.0, 1.0, 0.0, 0.0, 0.0),
 }
-"""Weights with which a method stands alone; where no neighbour is near, the more popular item is first."""
+"""Weights of the methods alone; item-kNN breaks ties by popularity."""
 MIXED = "mixed"
 FLOOR = 1e-4
-"""The share that an item has which is no neighbour of anything."""
+"""Similarity share of items that are no neighbours of a recent item."""
 PULL = 1e-3
-"""How much the weights are drawn towards those of the network alone."""
+"""Strength of the L2 penalty that pulls the weights towards the network alone."""
 ROOM = 60_000_000
-"""Numbers that the features of the asked events may be."""
+"""Maximum number of feature values in memory when the weights are fitted."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Known:
-    """What is known of items besides the network."""
+    """Item features of the final ranking."""
 
     neighbours: Neighbours
     popularity_V: Floats
     trend_V: Floats
-    """How much more popular an item was recently than over all time."""
+    """Popularity in the latest training events minus popularity in all."""
     price_V: Floats
-    """0, the mean, where there is none."""
+    """Standardized log price; 0, the mean, if there is none."""
     tags_VT: Floats
-    """Tags of each item, scaled to length 1; zeros where it has none."""
+    """Tags of each item, scaled to length 1; zeros if it has none."""
 
     def features(self, log_V: Floats, history: Ints) -> Floats:
-        """[F, V], after the items of a history, of which the last count."""
+        """Return the features of all items after a history, of which the last events count: [F, V]."""
         recent = history[-LAST:]
         found = np.zeros((len(NAMES), len(log_V)), dtype=np.float32)
         found[0] = log_V
-        near_V = self.neighbours.scores(recent)
-        total = float(near_V.sum())
-        shares_V = near_V / total if total > 0 else near_V
+        shares_V = self._neighbour_shares(recent)
         found[1] = np.log(FLOOR)
-        found[1, : len(near_V)] = np.log(shares_V + FLOOR)
+        found[1, : len(shares_V)] = np.log(shares_V + FLOOR)
         found[2], found[3] = self.popularity_V, self.trend_V
         if len(recent):
             found[4] = -np.abs(self.price_V - self.price_V[recent].mean())
@@ -70,24 +68,50 @@ class Known:
                 found[5] = self.tags_VT @ self.tags_VT[recent].mean(axis=0)
         return found
 
-    def more(self, prices: Sequence[float], tags_NT: Floats) -> "Known":
-        """With new items, whose popularity is not known: it is that of the item in the middle."""
-        count = len(prices)
+    def features_of(self, places_C: Ints, log_C: Floats, history: Ints) -> Floats:
+        """Return the same features of some items only: [F, C]."""
+        recent = history[-LAST:]
+        shares_V = self._neighbour_shares(recent)
+        known_C = places_C < len(shares_V)
+        found = np.zeros((len(NAMES), len(places_C)), dtype=np.float32)
+        found[0] = log_C
+        found[1] = np.log(FLOOR)
+        found[1, known_C] = np.log(shares_V[places_C[known_C]] + FLOOR)
+        found[2], found[3] = self.popularity_V[places_C], self.trend_V[places_C]
+        if len(recent):
+            found[4] = -np.abs(self.price_V[places_C] - self.price_V[recent].mean())
+            if self.tags_VT.shape[1]:
+                found[5] = self.tags_VT[places_C] @ self.tags_VT[recent].mean(axis=0)
+        return found
+
+    def _neighbour_shares(self, recent: Ints) -> Floats:
+        near_V = self.neighbours.scores(recent)
+        total = float(near_V.sum())
+        return near_V / total if total > 0 else near_V
+
+    def more(self, prices_N: Floats, tags_NT: Floats) -> "Known":
+        """Return this with new items, whose popularity is unknown: it is set to the median."""
+        count = len(prices_N)
         middle = float(np.median(self.popularity_V[1:])) if len(self.popularity_V) > 1 else 0.0
         return replace(
             self,
             popularity_V=np.append(self.popularity_V, np.full(count, middle, dtype=np.float32)),
             trend_V=np.append(self.trend_V, np.zeros(count, dtype=np.float32)),
-            price_V=np.append(self.price_V, np.array(prices, dtype=np.float32)),
+            price_V=np.append(self.price_V, prices_N),
             tags_VT=np.concatenate([self.tags_VT, tags_NT]),
         )
+
+    def change(self, places_N: Ints, prices_N: Floats, tags_NT: Floats) -> None:
+        """Set price and tags of known items."""
+        self.price_V[places_N] = prices_N
+        self.tags_VT[places_N] = tags_NT
 
 
 def known_items(
     neighbours: Neighbours, counts_V: Ints, late_V: Ints, features_VF: Floats, *, price: bool, tags: int
 ) -> Known:
-    """From how often items were seen, in all that was learned from and in the last part of it, and their features:
-    popularity, price where there is one, tags, and what the texts say."""
+    """Return the features from item counts in all training events and in the latest ones (`late_V`), and the columns
+    of `features_VF`: popularity, price (if `price`), `tags` columns of tags, and the text embedding."""
     popularity_V, late = popularity(counts_V), popularity(late_V)
     return Known(
         neighbours=neighbours,
@@ -100,27 +124,37 @@ def known_items(
 
 @dataclass(frozen=True, kw_only=True)
 class FinalRanking:
-    """What is known of items, and what each of it weighs."""
+    """Item features with their weights."""
 
     known: Known
     weights: tuple[float, ...]
-    """In the order of NAMES."""
+    """Weights in the order of NAMES."""
     method: str
-    """network, item-kNN, popularity, or mixed: which of the four was best."""
+    """Method that was best: network, item-kNN, popularity or mixed."""
 
     def scores(self, log_V: Floats, history: Ints) -> Floats:
-        """The log-probability of each item after a history, given what the network says."""
+        """Return the log-probability of each item after a history, given that of the network: [V]."""
         if self.method == "network":
             return log_V
         scores_V = np.array(self.weights, dtype=np.float32) @ self.known.features(log_V, history)
         scores_V[0] = -1e9
-        top = float(scores_V.max())
-        found: Floats = (scores_V - top - np.log(np.exp(scores_V - top).sum())).astype(np.float32)
-        return found
+        return _normalised(scores_V)
+
+    def scores_of(self, places_C: Ints, log_C: Floats, history: Ints) -> Floats:
+        """Return the log-probability of each of some items among them: [C]."""
+        if self.method == "network":
+            return _normalised(log_C)
+        return _normalised(np.array(self.weights, dtype=np.float32) @ self.known.features_of(places_C, log_C, history))
+
+
+def _normalised(scores_V: Floats) -> Floats:
+    top = float(scores_V.max())
+    found: Floats = (scores_V - top - np.log(np.exp(scores_V - top).sum())).astype(np.float32)
+    return found
 
 
 def final_tensors(final: FinalRanking, items: int) -> dict[str, Tensor]:
-    """What is kept of a final ranking, for so many items."""
+    """Return the tensors to store for the first `items` items."""
     known = final.known
     arrays = {
         "near": known.neighbours.near_VK,
@@ -135,7 +169,7 @@ def final_tensors(final: FinalRanking, items: int) -> dict[str, Tensor]:
 
 
 def final_of(values: Any, tensors: Mapping[str, Tensor], *, tags: int) -> FinalRanking | None:
-    """The final ranking that was kept; None where none was. Raises ValueError or KeyError where it is damaged."""
+    """Return the stored final ranking, or None; raise ValueError or KeyError if it is damaged."""
     if values is None:
         return None
     found = {
@@ -165,20 +199,20 @@ def final_of(values: Any, tensors: Mapping[str, Tensor], *, tags: int) -> FinalR
 
 @dataclass(frozen=True, kw_only=True)
 class Asked:
-    """An event that was to be predicted."""
+    """An event to predict, with what is known before it."""
 
     user: int
     log_V: Floats
-    """What the network said."""
+    """Log-probabilities by the network."""
     recent: Ints
-    """The last items before it,"""
+    """Last items before the event."""
     seen: Ints
-    """and all of them."""
+    """All items before the event."""
     target: int
 
 
 def learn_final(known: Known, asked: Sequence["Asked"], *, repeats: bool) -> FinalRanking:
-    """The events of half of the users learn the weights, those of the others choose the method."""
+    """Fit the weights to the events of half of the users, and choose the method on those of the others."""
     if len(asked) < 2:
         return FinalRanking(known=known, weights=ALONE["network"], method="network")
     most = max(2, ROOM // (len(NAMES) * len(asked[0].log_V)))
@@ -206,7 +240,7 @@ def learn_final(known: Known, asked: Sequence["Asked"], *, repeats: bool) -> Fin
 
 
 def fitted_weights(features_NFV: Floats, may_NV: NDArray[np.bool_], targets_N: NDArray[np.int64]) -> tuple[float, ...]:
-    """The weights with which what came is likeliest, not far from those of the network alone."""
+    """Return the weights of maximum likelihood, penalized by their distance from those of the network alone."""
     x_NFV = torch.from_numpy(features_NFV)
     out_NV = torch.from_numpy(~may_NV)
     rows = torch.arange(len(x_NFV))

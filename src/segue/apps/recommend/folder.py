@@ -1,6 +1,6 @@
-"""Models of a recommender on disk: model.json, items.jsonl, tensors.safetensors, report.html and .md.
+"""Model folders of a recommender: model.json, items.jsonl, tensors.safetensors, report.html and report.md.
 
-`segue.apps.folder` says where they are.
+`segue.apps.folder` has the layout around them.
 """
 
 import json
@@ -27,7 +27,7 @@ ITEMS, TENSORS = "items.jsonl", "tensors.safetensors"
 
 
 def check_name(folder: Path, name: str) -> str:
-    """The name of a model that is there."""
+    """Return the name of a model; raise CheckpointError if it does not exist."""
     names = model_names(folder)
     if name not in names:
         raise CheckpointError(f"a model of {folder} must be one of {', '.join(names)}; got {name[:40]!r}.")
@@ -35,7 +35,7 @@ def check_name(folder: Path, name: str) -> str:
 
 
 def models_with(folder: Path, events: list[dict[str, Any]]) -> list[str]:
-    """Names of the models that were made when some of these events were there, or are damaged, so that nobody knows."""
+    """Return the names of models that may have been trained on some of these events, damaged ones included."""
     first = min((one["number"] for one in events), default=None)
 
     def has(name: str) -> bool:
@@ -48,7 +48,7 @@ def models_with(folder: Path, events: list[dict[str, Any]]) -> list[str]:
 
 
 def write_model(folder: Path, model: Recommender, about: dict[str, Any]) -> None:
-    """Into an empty folder; `about` is what else is to be remembered of it."""
+    """Write a model into an empty folder; `about` has further values to store."""
     features, network = model.features, model.network
     readers = {} if features.encoder is None else features.encoder.readers
     values = {
@@ -78,7 +78,7 @@ def write_model(folder: Path, model: Recommender, about: dict[str, Any]) -> None
 
 
 def read_model(folder: Path) -> Recommender:
-    """Loads the model of a folder, after comparing every file with its hash."""
+    """Load the model of a folder, after comparing every file with its hash."""
     verify(folder)
     try:
         values = read_about(folder)

@@ -1,10 +1,10 @@
-"""Histories as arrays, and what of them may be learned: nothing that happened after the cut.
+"""User histories as arrays, and their splits into training, validation and test events.
 
-An item has a place: 1, 2, ... in the order in which items became known; 0 is no item (padding, or a mask).
+An item is identified by its place: 1, 2, ... in the order in which items became known; 0 is padding or a mask.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,53 +13,61 @@ from numpy.typing import NDArray
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 GAPS = 24
-"""Steps of the time since the event before: none, up to a minute, two, four, ... minutes, up to years."""
+"""Number of time-gap buckets: none, up to a minute, then doubling, up to years."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Histories:
-    """The events of all users, one user after the other, each in the order of time."""
+    """Events of all users, one user after another, each in order of time."""
 
     users: tuple[str, ...]
     starts_U: Ints
-    """Where the events of each user begin, and at the end their number."""
+    """Index of the first event of each user, followed by the number of events: [U + 1]."""
     items_N: Ints
     kinds_N: Ints
     times_N: Floats
     numbers_N: Ints
-    """The numbers of the events in the database."""
+    """Numbers of the events in the database."""
 
     def of(self, user: int) -> slice:
-        """Where the events of a user are."""
+        """Return the slice of the events of a user."""
         return slice(int(self.starts_U[user]), int(self.starts_U[user + 1]))
 
     @property
     def lengths(self) -> Ints:
+        """Number of events of each user."""
         return np.diff(self.starts_U)
 
+    def first_events(self, until_U: Ints) -> NDArray[np.bool_]:
+        """Return a mask of the first events of each user, `until_U` of them: [N]."""
+        place_N = np.arange(len(self.items_N)) - np.repeat(self.starts_U[:-1], self.lengths)
+        first_N: NDArray[np.bool_] = place_N < np.repeat(until_U, self.lengths)
+        return first_N
+
     def gaps(self) -> Ints:
-        """The step of the gap before each event."""
+        """Return the gap bucket before each event: [N]."""
         gaps_N = gap_steps(np.diff(self.times_N, prepend=0.0))
         gaps_N[self.starts_U[:-1][self.lengths > 0]] = 0
         return gaps_N
 
 
 def gap_steps(seconds: Floats) -> Ints:
-    """The steps of some gaps; an event that comes before the one before it has no gap to speak of."""
+    """Return the buckets of gaps in seconds; negative gaps, of events out of order, count as 0."""
     minutes = np.maximum(seconds, 0.0) / 60
     steps: Ints = np.minimum(GAPS - 1, 1 + np.log2(1 + minutes)).astype(np.int64)
     return steps
 
 
 def gap_step(seconds: float) -> int:
-    """The step of one gap."""
+    """Return the bucket of one gap in seconds."""
     return min(GAPS - 1, int(1 + math.log2(1 + max(seconds, 0.0) / 60)))
 
 
 def histories_of(
     rows: Sequence[tuple[int, str, str, str, float]], *, items: Mapping[str, int], kinds: Mapping[str, int]
 ) -> Histories:
-    """From (number, user, item, kind, time), in the order of users and times. A kind without a place is 0."""
+    """Build histories from rows (number, user, item, kind, time), sorted by user and time. A kind that is not in
+    `kinds` becomes 0."""
     users: list[str] = []
     starts: list[int] = []
     for place, row in enumerate(rows):
@@ -78,23 +86,23 @@ def histories_of(
 
 @dataclass(frozen=True, kw_only=True)
 class Split:
-    """How many first events of each user are learned from, and up to where the next ones choose the best weights; all
-    later ones are held back, to measure."""
+    """Split of each history: the first `learned_U` events are for training, those up to `chosen_U` for validation, and
+    the rest for testing."""
 
     learned_U: Ints
     chosen_U: Ints
 
 
 def split_by_time(histories: Histories, *, held_back: float) -> Split:
-    """Cuts at two moments, the same for all users, so that nothing is learned of what was later for anybody."""
+    """Split at two points in time, the same for all users, so that nothing leaks from the future of any user."""
     times = np.sort(histories.times_N)
     first, second = (times[int((len(times) - 1) * (1 - share))] for share in (2 * held_back, held_back))
     return Split(learned_U=_before(histories, first), chosen_U=_before(histories, second))
 
 
 def split_last(histories: Histories) -> Split:
-    """Leave one out: the last event of each user measures, the last but one chooses. It leaks the future of other
-    users, and is for comparison with published figures."""
+    """Split by leave-one-out: the last event of each user is for testing, the one before it for validation. It leaks
+    the future of other users, and is meant for comparison with published figures."""
     lengths = histories.lengths
     return Split(learned_U=np.maximum(lengths - 2, 0), chosen_U=np.maximum(lengths - 1, 0))
 
@@ -104,8 +112,20 @@ def _before(histories: Histories, time: float) -> Ints:
     return np.add.reduceat(np.append(early_N, 0), histories.starts_U[:-1]) if len(histories.users) else early_N
 
 
+def latest_time(histories: Histories, until_U: Ints) -> float | None:
+    """Return the time of the latest among the first events of each user, `until_U` of them; None if there are none."""
+    times = histories.times_N[histories.first_events(until_U)]
+    return float(times.max()) if len(times) else None
+
+
+def later_than(histories: Histories, wanted: Sequence[tuple[int, int]], moments: Iterable[float | None]) -> list[bool]:
+    """Return for each (user, place) True if the event is later than all these moments; None is no moment."""
+    cut = max((one for one in moments if one is not None), default=-math.inf)
+    return [float(histories.times_N[int(histories.starts_U[user]) + place]) > cut for user, place in wanted]
+
+
 def late_from(histories: Histories, until_U: Ints) -> Ints:
-    """From which event on each user is in the last tenth of the time of what is learned from."""
+    """Return the index of the first event of each user in the latest tenth of the training events: [U]."""
     read_N = np.concatenate(
         [
             histories.times_N[int(start) : int(start) + int(until)]
@@ -119,7 +139,8 @@ def late_from(histories: Histories, until_U: Ints) -> Ints:
 
 
 def wanted_events(histories: Histories, start_U: Ints, stop_U: Ints, *, most: int, seed: int) -> list[tuple[int, int]]:
-    """(user, place in the history) of the events to be predicted, at most so many, drawn; each has one before it."""
+    """Return (user, place in the history) of the events to predict, a random sample of at most `most`. First events of
+    users, which have no history, are left out."""
     found = [
         (user, place)
         for user, (start, stop) in enumerate(zip(start_U.tolist(), stop_U.tolist(), strict=True))

@@ -1,12 +1,13 @@
-"""A recommender learns again from all events that it has by now, and switches only if that is no worse.
+"""Retraining on all events so far, with a switch only if the new model is no worse.
 
-The latest events are held back. The model in use, which has never learned from them, and the new one predict the same
-of them; the new one goes into use if its NDCG is no lower.
+The latest events are held out. The current model, which was never trained on them, and the new one predict the same of
+them; the new one is used if its NDCG@10 is not lower.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,47 +15,59 @@ from numpy.typing import NDArray
 from segue.apps.folder import MODELS, next_name, read_about
 from segue.apps.recommend.build import build, material
 from segue.apps.recommend.folder import read_model
-from segue.apps.recommend.histories import Histories
+from segue.apps.recommend.histories import Histories, later_than
 from segue.apps.recommend.measure import Wanted, quality, ranks_of_states
 from segue.apps.recommend.model import Recommender
 from segue.apps.recommend.settings import RecommenderSettings
 from segue.apps.recommend.store import RECOMMEND
 from segue.apps.recommend.tables import Item
+from segue.config import settings as settings_of
 from segue.errors import ConfigError
 
 
 @dataclass(frozen=True, kw_only=True)
 class RecommenderImprovement:
-    """What came of learning again."""
+    """Result of retraining."""
 
     model: str
     """Name of the new model."""
     learned: int
-    """Events that came since the model in use was made."""
+    """Number of events since the current model was trained."""
     asked: int
-    """Held-back events."""
+    """Number of held-out events."""
     before: float
+    """NDCG@10 of the current model."""
     now: float
-    """NDCG@10 of the model in use, and of the new one."""
+    """NDCG@10 of the new model."""
     switched: bool
+    """Whether the new model is now in use."""
 
 
-def improve(folder: Path, *, seed: int, told: Callable[[str], object]) -> RecommenderImprovement:
-    """Learns from everything in the database, with the settings of the model in use."""
+def improve(
+    folder: Path, *, changes: Mapping[str, Any], seed: int, told: Callable[[str], object]
+) -> RecommenderImprovement:
+    """Retrain on all events of the database, with the settings of the current model and some `changes`.
+
+    Settings that were never given keep their defaults, which depend on the number of events.
+    """
     with RECOMMEND.changing(folder):
-        return _improve(folder, seed=seed, told=told)
+        return _improve(folder, changes=changes, seed=seed, told=told)
 
 
-def _improve(folder: Path, *, seed: int, told: Callable[[str], object]) -> RecommenderImprovement:
+def _improve(
+    folder: Path, *, changes: Mapping[str, Any], seed: int, told: Callable[[str], object]
+) -> RecommenderImprovement:
     before = RECOMMEND.current_model(folder)
     about = read_about(folder / MODELS / before)
-    settings = RecommenderSettings.model_validate(about["settings"])
+    settings = settings_of(RecommenderSettings, {**about.get("given", about["settings"]), **changes})
+    settings.check()
     with RECOMMEND.opened(folder) as database:
         found = material(database, about["weights"])
     new = int((found.histories.numbers_N > about["last_event"]).sum())
-    if not new:
+    if not new and not changes:
         raise ConfigError(
-            f"{folder} must have events that it has not learned from; got none. Send some to the running recommender."
+            f"{folder} must have events that it has not learned from; got none. Send some to the running recommender, "
+            "or change a setting, e.g. --set objective=permutation."
         )
     built = build(
         found,
@@ -67,8 +80,10 @@ def _improve(folder: Path, *, seed: int, told: Callable[[str], object]) -> Recom
     )
     told("asking the model in use")
     old = read_model(folder / MODELS / before)
-    ranks = ranks_of_model(old, built.model, found.histories, built.learned.wanted)
-    was, now = quality(ranks).ndcg, quality(built.learned.held["segue"]).ndcg
+    fair = later_than(found.histories, built.learned.wanted, [about.get("held_from")])
+    wanted = [one for one, fits in zip(built.learned.wanted, fair, strict=True) if fits]
+    ranks = ranks_of_model(old, built.model, found.histories, wanted)
+    was, now = quality(ranks).ndcg, quality(built.learned.held["segue"][fair]).ndcg
     built.about["improved"] = {"from": before, "asked": len(ranks), "before": was, "now": now}
     name = next_name(folder)
     RECOMMEND.write_model(folder, name, built.write)
@@ -81,8 +96,8 @@ def _improve(folder: Path, *, seed: int, told: Callable[[str], object]) -> Recom
 def ranks_of_model(
     model: Recommender, catalogue: Recommender, histories: Histories, wanted: Wanted
 ) -> NDArray[np.float64]:
-    """The ranks of events by a model that may know fewer items: the others are known by their texts."""
-    model.add_items(item for item in catalogue.items if item.id not in model.places)
+    """Return the ranks of events by a model that may know fewer items; it knows the others by their texts."""
+    model.add_items(catalogue.items)
     kinds = {place: model.kinds.get(name, 0) for name, place in catalogue.kinds.items()}
     own = in_places_of(model, catalogue.items, kinds, histories)
     return ranks_of_states(
@@ -93,7 +108,7 @@ def ranks_of_model(
 def in_places_of(
     model: Recommender, items: Sequence[Item], kinds: Mapping[int, int], histories: Histories
 ) -> Histories:
-    """The same histories with the places that a model gives to these items, and `kinds` to the kinds."""
+    """Return the histories with the places that a model gives to these items, and with kinds mapped by `kinds`."""
     items_V = np.array([0, *(model.places[item.id] for item in items)], dtype=np.int64)
     kinds_K = np.array([0, *(kinds[place] for place in range(1, len(kinds) + 1))], dtype=np.int64)
     return Histories(

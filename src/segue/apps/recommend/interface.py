@@ -22,6 +22,7 @@ from segue.apps.recommend.rules import read_rules, with_rules
 from segue.apps.recommend.settings import RecommenderSettings
 from segue.apps.recommend.store import RECOMMEND
 from segue.apps.recommend.tables import Item, parse_kinds, read_events, read_items
+from segue.errors import DataError
 from segue.files import check_folder, write_folder
 
 
@@ -64,6 +65,7 @@ def learn_recommender(
     settings: RecommenderSettings | None = None,
     model: str | None = None,
     database: str | None = None,
+    encoding: str = "utf-8",
     seed: int = 0,
     progress: bool = True,
 ) -> RecommenderReport:
@@ -80,6 +82,7 @@ def learn_recommender(
         model: Name or folder of the language model that embeds item texts. Default: the packaged one.
         database: Empty PostgreSQL database for events and items: a URL "postgresql://user@host/name", without a
             password. Default: SQLite, in the folder.
+        encoding: Encoding of files without a byte order mark. Default: "utf-8".
         seed: Random seed for initial weights and sampling.
         progress: Whether to show progress on standard error.
 
@@ -102,6 +105,7 @@ def learn_recommender(
     if database is not None:
         RECOMMEND.check_empty(database)
     chosen, weights = settings or RecommenderSettings(), parse_kinds(kinds or {})
+    chosen.check()
     line, problems = StatusLine(show=progress), Counter[str]()
 
     def write(folder: Path) -> None:
@@ -110,9 +114,14 @@ def learn_recommender(
         kept.open()
         try:
             if items is not None:
-                things = list(read_items(table_source(items, name="items"), problems))
+                things = list(read_items(table_source(items, name="items"), problems, encoding=encoding))
                 kept.do(lambda connection: store.add_items(connection, things))
-            done = list(read_events(table_source(events, name="events"), problems))
+            done = list(read_events(table_source(events, name="events"), problems, encoding=encoding))
+            if not done and problems:
+                reason, count = problems.most_common(1)[0]
+                raise DataError(
+                    f"a recommender needs events to learn from; got none: {count:,} rows skipped ({reason})."
+                )
             kept.do(lambda connection: store.add_events(connection, sorted(done, key=lambda one: one.time)))
             built = build(
                 material(kept, weights),
@@ -187,7 +196,7 @@ def open_recommender(folder: str | Path) -> Recommender:
     model = read_model(place / MODELS / RECOMMEND.current_model(place))
     with RECOMMEND.opened(place) as database:
         known = database.do(store.all_items)
-    model.add_items(item for _, item in known if item.id not in model.places)
+    model.add_items(item for _, item in known)
     return model
 
 
@@ -239,11 +248,15 @@ def recommend(
 
 
 @python_errors
-def improve_recommender(folder: str | Path, *, seed: int = 0, progress: bool = True) -> RecommenderImprovement:
+def improve_recommender(
+    folder: str | Path, *, settings: RecommenderSettings | None = None, seed: int = 0, progress: bool = True
+) -> RecommenderImprovement:
     """Retrain on all events so far, and switch if the new model is no worse on the latest of them.
 
     Args:
         folder: Folder of the recommender. It may be running: it then loads the new model by itself.
+        settings: Settings to change, e.g. RecommenderSettings(objective="permutation"); those that are not set
+            explicitly stay as they are. Default: the settings of the current model.
         seed: Random seed for initial weights and sampling.
         progress: Whether to show progress on standard error.
 
@@ -251,7 +264,7 @@ def improve_recommender(folder: str | Path, *, seed: int = 0, progress: bool = T
         NDCG@10 of the current model and of the new one on the same held-out events, and whether it switched.
 
     Raises:
-        ConfigError: If there are no new events.
+        ConfigError: If there are neither new events nor changed settings, or a setting is not valid.
         CheckpointError: If the folder is not a recommender.
 
     Examples:
@@ -265,7 +278,12 @@ def improve_recommender(folder: str | Path, *, seed: int = 0, progress: bool = T
         kiosk must have events
     """
     line = StatusLine(show=progress)
-    found = improve(Path(folder), seed=seed, told=line.update)
+    found = improve(
+        Path(folder),
+        changes={} if settings is None else settings.model_dump(exclude_unset=True),
+        seed=seed,
+        told=line.update,
+    )
     line.clear()
     return found
 

@@ -1,8 +1,9 @@
-"""Learning: histories read again and again, the best weights kept, and measured on what came later.
+"""Training with early stopping, and evaluation on later events.
 
-Three parts of the events, by time: the first is learned from, the second chooses the best epoch, the third measures.
-Nothing that is learned hangs on anything that came after the first cut but the choice of the epoch, and the numbers of
-the report hang on nothing that was chosen.
+Events are split by time into a training, a validation and a test set. The weights depend on nothing after the first cut
+except through the choice of the epoch and the final ranking, which use the validation set; the figures of the report
+are from the test set, on which only one decision depends: whether items that a user has seen are ranked (`come_back`),
+for all methods alike.
 """
 
 import time
@@ -36,37 +37,37 @@ from segue.model import Memory
 from segue.train.optim import WeightAverage, learning_rate, make_optimizer
 
 CHOOSING = 2000
-"""Most events that choose an epoch."""
+"""Maximum number of validation events."""
 FADED = 500
-"""Most events that choose how fast item-kNN forgets."""
+"""Maximum number of validation events that choose the decay of item-kNN."""
 FULL, DRAWN = 100_000, 8192
-"""Up to so many items the softmax is over all of them; beyond, over so many that are drawn."""
+"""Maximum number of items for the full softmax, and number of sampled negatives beyond it."""
 WARM_UP = 200
-"""Most steps in which the learning rate rises."""
+"""Maximum number of warm-up steps."""
 PLANNED = 50
-"""Steps after which it is seen whether the time suffices."""
+"""Number of steps between checks whether the time suffices."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Learned:
-    """A network that was measured."""
+    """A trained and evaluated network."""
 
     network: EventNetwork
     counts_V: Ints
-    """How often each item was seen in what was learned from."""
+    """Number of training events of each item."""
     final: FinalRanking
     repeats: bool
-    """Whether users come back to items."""
+    """Whether users return to items."""
     epochs: int
     seconds: float
     chosen: float
-    """NDCG on the events that chose."""
+    """NDCG@10 on the validation events."""
     held: dict[str, NDArray[np.float64]]
-    """The ranks of the held-out events by each method."""
+    """Ranks of the held-out events by each method."""
     wanted: list[tuple[int, int]]
 
     def qualities(self) -> dict[str, Quality]:
-        """The measures of each method."""
+        """Return the metrics of each method."""
         return {name: quality(ranks) for name, ranks in self.held.items()}
 
 
@@ -83,8 +84,8 @@ def learn(
     price: bool = False,
     tags: int = 0,
 ) -> Learned:
-    """`features_VF` has a row for each item, and one before them of zeros: popularity, price where there is `price`, so
-    many tags, and what the texts say."""
+    """Train a network and its final ranking, and evaluate them beside the baselines. `features_VF` has a row of zeros,
+    then one for each item: popularity, price (if `price`), `tags` columns of tags, and the text embedding."""
     items = len(features_VF) - 1
     if int(np.maximum(split.learned_U - 1, 0).sum()) == 0:
         raise DataError(
@@ -143,7 +144,7 @@ def learn_ranking(
     length: int,
     seed: int,
 ) -> FinalRanking:
-    """The final ranking, from the events between the cuts, which the network has not learned from."""
+    """Fit the final ranking to the validation events, which the network was not trained on."""
     items, repeats = len(features_VF) - 1, come_back(histories)
     wanted = wanted_events(histories, split.learned_U, split.chosen_U, most=CHOOSING, seed=seed)
     log_of: dict[tuple[int, int], NDArray[np.float32]] = {}
@@ -176,7 +177,7 @@ def learn_ranking(
 def ranks_of_final(
     network: EventNetwork, final: FinalRanking, histories: Histories, wanted: Wanted, *, length: int, repeats: bool
 ) -> NDArray[np.float64]:
-    """By the final ranking."""
+    """Return the ranks of events by the final ranking."""
     with torch.no_grad():
         table_VD = network.eval().table()
 
@@ -202,7 +203,8 @@ def fit(
     repeats: bool,
     told: Callable[[str], object],
 ) -> tuple[EventNetwork, int, float]:
-    """The network with the best weights, the epoch they are of, and its NDCG on the events that choose."""
+    """Train a network with early stopping. Return it with its best weights, their epoch, and the NDCG@10 on the
+    validation events."""
     settings = settings.resolved(events=int(split.learned_U.sum()))
     config = network_config(
         items=len(features_VF) - 1,
@@ -240,14 +242,14 @@ def fit(
 
 
 def negatives_of(settings: RecommenderSettings, *, items: int) -> int | None:
-    """How many items a step draws; None: it learns from all."""
+    """Return the number of sampled negatives per step; None for the softmax over all items."""
     if settings.negatives is not None:
         return settings.negatives
     return DRAWN if items > FULL else None
 
 
 class _Run:
-    """A network that learns, step by step; what is measured and kept is a moving average of its weights."""
+    """A training run. A moving average of the weights is what is evaluated and kept."""
 
     def __init__(
         self, network: EventNetwork, histories: Histories, until_U: Ints, settings: RecommenderSettings, *, seed: int
@@ -267,22 +269,22 @@ class _Run:
             clip_norm=1.0,
         )
         self.most = self.plan.steps
-        """Steps of all epochs."""
+        """Number of steps of all epochs."""
         self.optimizer = make_optimizer(network, self.plan)
         self.average = WeightAverage(network, 0.0)
         self.longest = 1 - 1 / min(1000, max(10, steps))
-        """The decay of the average, in the end: about an epoch."""
+        """Final decay of the moving average, which spans about an epoch."""
         self.done = 0
         self.began = time.monotonic()
         self.end = self.began + 60 * settings.minutes
 
     @property
     def over(self) -> bool:
-        """Whether the time or the steps are over."""
+        """Whether the time limit or the last step is reached."""
         return time.monotonic() > self.end or self.done >= self.plan.steps
 
     def epoch(self) -> float:
-        """All histories once, or until the time is over; gives the mean loss."""
+        """Train on all histories once, or until the time limit; return the mean loss."""
         self.network.train()
         memory: Memory | None = None
         total, events = 0.0, 0
@@ -312,7 +314,7 @@ class _Run:
             self._plan_again()
 
     def _plan_again(self) -> None:
-        """Where the time does not suffice for all epochs, the rate falls with the time, not with the epochs."""
+        """Shorten the learning rate schedule if the time limit comes before the last epoch."""
         now = time.monotonic()
         fit = self.done + int((self.end - now) * self.done / (now - self.began))
         steps = min(self.most, max(self.done + 1, fit))

@@ -1,7 +1,7 @@
-"""How good a ranking is: the place of what came next among all items, none left out but those that cannot be asked for.
+"""Evaluation: the rank of the next item among all items, without sampled negatives.
 
-In: for each held-back event the scores of all items. Out: its rank; and of ranks HR, NDCG and MRR. There are no sampled
-negatives. Where users do not come back to items, what was seen before is not ranked, for every method alike.
+In: scores of all items for each held-out event. Out: its rank; HR@10, NDCG@10 and MRR over ranks. If users do not
+return to items, items that the user has seen are not ranked, for all methods alike.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -20,9 +20,11 @@ from segue.model import Batch, Memory
 
 Wanted = Sequence[tuple[int, int]]
 CUT = 10
+"""Number of top items that count for HR and NDCG."""
 ROWS = 32
+"""Batch size in histories."""
 RARE = 0.01
-"""Where fewer events than this share repeat an item of the user, users do not come back."""
+"""Minimum share of events that repeat an item of the user for users to count as returning to items."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,15 +33,15 @@ class Quality:
 
     events: int
     hit_rate: float
-    """Share of the events among the first ten."""
+    """HR@10: share of the events whose item is among the first ten."""
     ndcg: float
-    """The same, more for higher places: 1 / log2(1 + rank)."""
+    """NDCG@10: mean of 1 / log2(1 + rank) if the item is among the first ten, else of 0."""
     mrr: float
-    """Mean of 1 / rank."""
+    """MRR: mean of 1 / rank."""
 
 
 def quality(ranks: NDArray[np.float64]) -> Quality:
-    """The measures of some ranks, which begin with 1."""
+    """Return the metrics of ranks, which start at 1."""
     if not len(ranks):
         return Quality(events=0, hit_rate=0.0, ndcg=0.0, mrr=0.0)
     top = ranks <= CUT
@@ -52,13 +54,13 @@ def quality(ranks: NDArray[np.float64]) -> Quality:
 
 
 def come_back(histories: Histories) -> bool:
-    """Whether users come back to items that they have seen."""
+    """Return True if users return to items that they have seen."""
     different = sum(len(np.unique(histories.items_N[histories.of(user)])) for user in range(len(histories.users)))
     return 1 - different / max(1, len(histories.items_N)) >= RARE
 
 
 def rank(scores_V: NDArray[np.float32], target: int, seen: NDArray[np.int64] | None) -> float:
-    """The place of the target: one more than the items before it, and half of those with the same score."""
+    """Return the rank of the target: 1, plus the items with higher scores, plus half of those with the same score."""
     scores_V = scores_V.copy()
     own = scores_V[target]
     scores_V[0] = -np.inf
@@ -71,7 +73,7 @@ def rank(scores_V: NDArray[np.float32], target: int, seen: NDArray[np.int64] | N
 def ranks_by(
     histories: Histories, wanted: Wanted, score: Callable[[NDArray[np.int64]], NDArray[np.float32]], *, repeats: bool
 ) -> NDArray[np.float64]:
-    """The ranks by a method that scores all items for the items of a history."""
+    """Return the ranks by a method that scores all items, given the items of a history."""
     found = []
     for user, place in wanted:
         items = histories.items_N[histories.of(user)]
@@ -82,7 +84,7 @@ def ranks_by(
 def ranks_of_neighbours(
     histories: Histories, wanted: Wanted, neighbours: Neighbours, counts_V: NDArray[np.int64], *, repeats: bool
 ) -> NDArray[np.float64]:
-    """By the nearest neighbours; where none is near, the more popular first."""
+    """Return the ranks by item-kNN, with ties broken by popularity."""
     little_V = (counts_V / max(1, counts_V.max()) * 1e-6).astype(np.float32)
     return ranks_by(histories, wanted, lambda items: neighbours.scores(items) + little_V, repeats=repeats)
 
@@ -91,7 +93,7 @@ def ranks_of_neighbours(
 def ranks_of_network(
     network: EventNetwork, histories: Histories, wanted: Wanted, *, length: int, repeats: bool
 ) -> NDArray[np.float64]:
-    """By a network, which reads each history once, segment by segment."""
+    """Return the ranks by a network, which reads each history once, segment by segment."""
     network.eval()
     table_VD, bias_V = network.table(), network.bias
 
@@ -112,7 +114,7 @@ def ranks_of_states(
     length: int,
     repeats: bool,
 ) -> NDArray[np.float64]:
-    """By what `score` makes of the states of a network and the last items before each event."""
+    """Return the ranks by a function of the states of a network and the last items before each event."""
     found: dict[tuple[int, int], float] = {}
     for keys, hidden_ND in states(network, table_VD, histories, wanted, length=length):
         whole = [histories.items_N[histories.of(user)] for user, _ in keys]
@@ -126,7 +128,7 @@ def ranks_of_states(
 def states(
     network: EventNetwork, table_VD: Tensor, histories: Histories, wanted: Wanted, *, length: int
 ) -> Iterator[tuple[list[tuple[int, int]], Tensor]]:
-    """The states that predict the wanted events, some at a time, with these vectors of items."""
+    """Yield the states that predict the wanted events, in batches, with the given item vectors."""
     if network.config.objective == "masked":
         yield from _masked_states(network, table_VD, histories, wanted, length=length)
         return
@@ -165,7 +167,7 @@ def _in_time(segment: Segment, *, causal: bool) -> Batch:
 def _masked_states(
     network: EventNetwork, table_VD: Tensor, histories: Histories, wanted: Wanted, *, length: int
 ) -> Iterator[tuple[list[tuple[int, int]], Tensor]]:
-    """A masked network reads the last events anew for each, with a mask behind them."""
+    """Yield the states of a masked network, which reads the last events again for each, followed by a mask."""
     gaps_N = histories.gaps()
     for start in range(0, len(wanted), ROWS):
         keys = list(wanted[start : start + ROWS])

@@ -1,7 +1,7 @@
-"""A recommender in memory: items with their vectors, and sessions that read one event in one step of constant time.
+"""A loaded recommender: items with their vectors, and user sessions that read an event in constant time.
 
-In: events. Out: a state for each user, from which all items are scored by one product. New items get vectors from their
-texts and stand beside the others at once.
+In: events. Out: a state for each user, from which one matrix product scores all items. New items get vectors from their
+texts, and can be recommended at once.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -26,31 +26,31 @@ from segue.model.cache import Cache
 from segue.model.streaming import Streamer
 
 FARTHEST = 1000
-"""Most last events that a session keeps."""
+"""Maximum number of recent events that a session keeps."""
 ONE = torch.zeros(1, 1, dtype=torch.long)
-"""The place of a token whose vector is given."""
+"""Token ids for the streamer when embeddings are given instead."""
 AT_ONCE = 64
-"""Events that are read together where a history is read anew."""
+"""Number of events read at a time when a whole history is read."""
 
 
 @dataclass(kw_only=True)
 class Session:
-    """What a model knows of a user."""
+    """State of a user in a model."""
 
     cache: Cache | None
-    """None: the model has no memory, and reads `recent` again."""
+    """Cached keys and values; None if the model has no memory and re-reads `recent`."""
     recent: list[tuple[int, int, int]] = field(default_factory=list)
-    """(item, kind, gap) of the last events, as many as what is predicted can hang on."""
+    """(item, kind, gap) of the last events, as many as a prediction can depend on."""
     hidden_D: Tensor | None = None
-    """The state that predicts what comes next; None before the first event."""
+    """Hidden state that predicts the next item; None before the first event."""
     seen: set[int] = field(default_factory=set)
     last: float | None = None
     """Time of the last event."""
     number: int = 0
-    """The number of the last event in the database."""
+    """Number of the last event in the database."""
 
     def fork(self) -> "Session":
-        """A session of its own with the same past, for what-if."""
+        """Return an independent copy, for what-if questions."""
         cache = None if self.cache is None else self.cache.select([0])
         return replace(self, cache=cache, recent=list(self.recent), seen=set(self.seen))
 
@@ -65,7 +65,7 @@ def reach(config: ModelConfig, window: int) -> int:
 
 
 class Recommender:
-    """A model, and the items that there are."""
+    """A trained network with its items."""
 
     def __init__(
         self,
@@ -79,13 +79,13 @@ class Recommender:
         repeats: bool,
         final: FinalRanking | None = None,
     ) -> None:
-        """`items` are those that the network has learned with, in the order of its vocabulary; `window` is how many
-        last events the final ranking, reasons and masked models look at. Without a final ranking the network ranks."""
+        """`items` are those the network was trained with, in the order of its vocabulary; `window` is the number of
+        last events that the final ranking and masked models use. Without a final ranking, the network ranks."""
         self.final = final
         self.network, self.features, self.kinds = network.eval(), features, dict(kinds)
         self.window, self.repeats = window, repeats
         self.learned = len(items)
-        """Items that the network has learned with."""
+        """Number of items that the network was trained with."""
         self.items: list[Item] = list(items)
         self.places = {item.id: place for place, item in enumerate(self.items, start=1)}
         with torch.no_grad():
@@ -94,18 +94,20 @@ class Recommender:
         self.counts_V = counts_V
         fresh = self.bias_V[1:][torch.from_numpy(counts_V[1:] > 0)]
         self._fresh_bias = float(fresh.median()) if len(fresh) else 0.0
-        for place in np.nonzero(counts_V[1:] == 0)[0].tolist():  # never seen: what speaks for it is not known
+        for place in np.nonzero(counts_V[1:] == 0)[0].tolist():  # never seen in training: its bias is unknown
             self.bias_V[place + 1] = self._fresh_bias
+        self.revision = 0
+        """Number of times that vectors of known items have changed."""
         self._use_texts()
         memory = network.config.memory
         self.reach = reach(network.config, window)
-        """Last events that a session keeps."""
+        """Number of last events that a session keeps."""
         self.streamer = (
             None if memory is None else Streamer(network.model, memory_length=memory.length, most_at_once=AT_ONCE)
         )
 
     def _use_texts(self) -> None:
-        """The vectors of items that were never seen come from their texts alone."""
+        """Use features alone for the vectors of items that were never seen in training."""
         if self.features.width > 1:
             never = torch.from_numpy(self.counts_V == 0)
             never[0] = False
@@ -116,41 +118,62 @@ class Recommender:
     # ----------------------------------------------------------------------------------------------------------- items
 
     def add_items(self, items: Iterable[Item]) -> int:
-        """New items, known from now on, by their texts; and new texts of those added before. Gives how many are new."""
-        given = list({item.id: item for item in items}.values())
+        """Add new items, which can be recommended at once by their texts, and update known items that have changed.
+        Return the number of new items."""
+        given = [item for item in {item.id: item for item in items}.values() if self._is_other(item)]
         if not given:
             return 0
-        features_NF = torch.from_numpy(self.features.of(given))
-        with torch.no_grad():
-            vectors_ND = self.network.project(features_NF)
-        self._know(given, features_NF.numpy())
-        new = 0
-        for item, vector_D in zip(given, vectors_ND, strict=True):
-            place = self.places.get(item.id)
-            if place is None:
-                new += 1
-                self.items.append(item)
-                self.places[item.id] = len(self.items)
-                self.table_VD = torch.cat([self.table_VD, vector_D[None]])
-                self.bias_V = torch.cat([self.bias_V, torch.tensor([self._fresh_bias])])
-                self.counts_V = np.append(self.counts_V, 0)
-            else:
-                self.items[place - 1] = item
-                if place > self.learned or self.counts_V[place] == 0:
-                    self.table_VD[place] = vector_D
-        return new
+        features_NF = self.features.of(given)
+        new = np.array([item.id not in self.places for item in given])
+        self._update([item for item in given if item.id in self.places], features_NF[~new])
+        self._append([item for item in given if item.id not in self.places], features_NF[new])
+        return int(new.sum())
 
-    def _know(self, given: Sequence[Item], features_NF: NDArray[np.float32]) -> None:
-        """New items in the final ranking, before they have places."""
+    def _is_other(self, item: Item) -> bool:
+        place = self.places.get(item.id)
+        return place is None or self.items[place - 1] != item
+
+    @torch.no_grad()
+    def _append(self, items: Sequence[Item], features_NF: NDArray[np.float32]) -> None:
+        if not items:
+            return
         if self.final is not None:
-            new = features_NF[[row for row, item in enumerate(given) if item.id not in self.places]]
-            priced = self.features.price is not None
-            tags = slice(1 + priced, 1 + priced + len(self.features.tags))
-            prices = new[:, 1].tolist() if priced else [0.0] * len(new)
-            self.final = replace(self.final, known=self.final.known.more(prices, new[:, tags]))
+            self.final = replace(self.final, known=self.final.known.more(*self._price_and_tags(features_NF)))
+        vectors_ND = self.network.project(torch.from_numpy(features_NF))
+        self.table_VD = torch.cat([self.table_VD, vectors_ND])
+        self.bias_V = torch.cat([self.bias_V, torch.full((len(items),), self._fresh_bias)])
+        self.counts_V = np.append(self.counts_V, np.zeros(len(items), dtype=self.counts_V.dtype))
+        for item in items:
+            self.items.append(item)
+            self.places[item.id] = len(self.items)
+
+    @torch.no_grad()
+    def _update(self, items: Sequence[Item], features_NF: NDArray[np.float32]) -> None:
+        """Replace what is known of items. Learned id vectors and popularity stay; the projection of the features is
+        computed again."""
+        if not items:
+            return
+        places = np.array([self.places[item.id] for item in items])
+        seen = (places <= self.learned) & (self.counts_V[places] > 0)
+        if self.final is not None:
+            self.final.known.change(places, *self._price_and_tags(features_NF))
+        features_NF[seen, 0] = self.network.features_VF[places[seen], 0].numpy()
+        vectors_ND = self.network.project(torch.from_numpy(features_NF))
+        if self.network.ids:
+            vectors_ND[seen] += self.network.id_vectors[places[seen]]
+        self.table_VD[places] = vectors_ND
+        self.revision += 1
+        for place, item in zip(places.tolist(), items, strict=True):
+            self.items[place - 1] = item
+
+    def _price_and_tags(self, features_NF: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """Return the price and the tags of items as the final ranking knows them, from their features."""
+        priced = self.features.price is not None
+        prices_N = features_NF[:, 1] if priced else np.zeros(len(features_NF), dtype=np.float32)
+        return prices_N, features_NF[:, 1 + priced : 1 + priced + len(self.features.tags)]
 
     def place_of(self, item: str) -> int:
-        """The place of an item."""
+        """Return the place of an item; raise DataError if it is unknown."""
         place = self.places.get(item)
         if place is None:
             raise DataError(f"an item must be in the catalogue of the recommender; got {item[:60]!r}. Add it first.")
@@ -159,11 +182,11 @@ class Recommender:
     # -------------------------------------------------------------------------------------------------------- sessions
 
     def session(self) -> Session:
-        """Session for a user without events."""
+        """Return the session of a user without events."""
         return Session(cache=None if self.streamer is None else self.streamer.new_cache())
 
     def read(self, session: Session, events: Sequence[tuple[int, Event]]) -> None:
-        """Reads events, with their numbers, one step for each: the cost does not grow with the history."""
+        """Read numbered events, one step each; the cost does not grow with the history."""
         for number, event in events:
             triple = self._triple(session, event)
             session.recent.append(triple)
@@ -173,7 +196,7 @@ class Recommender:
             session.hidden_D = self._step(session, [triple])
 
     def read_history(self, events: Sequence[tuple[int, Event]]) -> Session:
-        """A session that has read a whole history, many events at a time."""
+        """Return a session that has read a whole history, many events at a time."""
         session = self.session()
         triples = []
         for number, event in events:
@@ -196,7 +219,7 @@ class Recommender:
     def _step(self, session: Session, triples: Sequence[tuple[int, int, int]]) -> Tensor:
         if self.streamer is None or session.cache is None:
             return self.states([session.recent])[0]  # its reach is its window
-        if len(triples) == 1:  # the usual case, which is worth a short way
+        if len(triples) == 1:  # the usual case, on a shorter path
             item, kind, gap = triples[0]
             embedded_D = self.table_VD[item] + self.network.kinds.weight[kind] + self.network.gaps.weight[gap]
             return self.streamer.read(ONE, session.cache, embedded_BQD=embedded_D[None, None])[0, -1]
@@ -207,7 +230,7 @@ class Recommender:
 
     @torch.no_grad()
     def states(self, histories: Sequence[Sequence[tuple[int, int, int]]]) -> Tensor:
-        """The states after some short histories, read in one segment without memory: [N, D]."""
+        """Return the states after histories, each read in one segment without memory: [N, D]."""
         length = max(len(one) for one in histories) + 1
         values = torch.zeros(3, len(histories), length, dtype=torch.long)
         for row, one in enumerate(histories):
@@ -223,7 +246,7 @@ class Recommender:
         return output.hidden_BQD[torch.arange(len(histories)), (count_B - 1).clamp(min=0)]
 
     def _next_batch(self, items_BQ: Tensor, count_B: Tensor) -> Batch:
-        """Rows whose next event, behind the last, is asked for."""
+        """Return the batch that predicts the event after the last one of each row."""
         objective = self.network.config.objective
         place_Q = torch.arange(items_BQ.shape[1])
         if objective == "causal":
@@ -241,7 +264,7 @@ class Recommender:
 
     @torch.no_grad()
     def scores(self, session: Session) -> NDArray[np.float32]:
-        """The log-probability of each item to be next, [V]; by popularity for a user who has done nothing yet."""
+        """Return the log-probability of each item to be next, [V]; by popularity for a user without events."""
         if session.hidden_D is None:
             shares = torch.from_numpy(self.counts_V + 0.1).float()
             shares[0] = 1e-9
@@ -252,7 +275,7 @@ class Recommender:
         return found
 
     def ranked(self, hidden_ND: Tensor, recent: Sequence[NDArray[np.int64]]) -> NDArray[np.float32]:
-        """The log-probabilities after histories that end with `recent` items, by the final ranking: [N, V]"""
+        """Return log-probabilities by the final ranking, after histories that end with `recent` items: [N, V]."""
         log_NV = self.log_probabilities(hidden_ND)
         if self.final is None or self.final.method == "network":
             return log_NV
@@ -260,7 +283,7 @@ class Recommender:
 
     @torch.no_grad()
     def log_probabilities(self, hidden_ND: Tensor) -> NDArray[np.float32]:
-        """What the network says, [N, V]"""
+        """Return log-probabilities by the network alone: [N, V]."""
         if len(hidden_ND) == 1:  # one row is quicker as a vector
             logits_NV = torch.addmv(self.bias_V, self.table_VD, hidden_ND[0])[None]
         else:
@@ -270,7 +293,7 @@ class Recommender:
         return found
 
     def similar(self, place: int) -> NDArray[np.float32]:
-        """The cosine of each item's vector with that of one, [V]."""
+        """Return the cosine similarity of each item's vector to that of one item: [V]."""
         norm_VD = torch.nn.functional.normalize(self.table_VD, dim=1)
         found: NDArray[np.float32] = (norm_VD @ norm_VD[place]).numpy()
         return found
@@ -278,7 +301,7 @@ class Recommender:
     # ---------------------------------------------------------------------------------------------------------- saving
 
     def saved(self, session: Session) -> bytes:
-        """A session as bytes."""
+        """Serialize a session."""
         tensors = {
             "recent": torch.tensor(session.recent, dtype=torch.long).view(-1, 3),
             "seen": torch.tensor(sorted(session.seen), dtype=torch.long),
@@ -290,7 +313,7 @@ class Recommender:
         return save_tensors({name: value.contiguous() for name, value in tensors.items()})
 
     def restored(self, state: bytes, number: int) -> Session:
-        """The session that was saved, to the bit."""
+        """Restore a serialized session, bit for bit."""
         tensors = load_tensors(state)
         cache = None
         if self.streamer is not None:

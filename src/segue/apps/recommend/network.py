@@ -1,10 +1,11 @@
-"""Events through the one trunk: an item is a token, the history is the text, the softmax is over all items.
+"""The network of a recommender: a language model whose tokens are items, with a softmax over all items.
 
-The vector of an item is that of its id, a projection of what it says and costs (`features_VF`), or the sum of both. The
-same table embeds what was seen and predicts what comes next, so an item that has a text alone can be both. Kind and
-gap of an event are added to the vector of its item.
+The vector of an item is learned for its id, projected from its features (`features_VF`), or the sum of both. The same
+table embeds past items and scores the next one, so an item with features alone can be read and recommended. Embeddings
+of the kind and the time gap of an event are added to the vector of its item.
 
-While it learns, the ids of some items are hidden for a step, and so is their popularity: their features must do.
+In each training step, the ids of some items are hidden together with their popularity, so that their features must
+suffice.
 """
 
 import math
@@ -23,16 +24,16 @@ from segue.model.cross_entropy import weighted_nll
 from segue.model.masks import permutation_mask
 
 SMOOTHED = 0.75
-"""The power of the counts by which items are drawn: rare ones more often than they are seen."""
+"""Exponent of the item counts for sampling negatives; below 1, rare items are sampled more often than they occur."""
 Objective: TypeAlias = Literal["causal", "permutation", "masked"]
 
 
 def network_config(
     *, items: int, objective: Objective, layers: int, width: int, heads: int, memory: int, dropout: float
 ) -> ModelConfig:
-    """A pre-norm trunk with relative positions. In a causal one each event sees as many before it as memory has,
-    however a history is cut: what is measured is what a session gives. A masked one reads its segment in both
-    directions, without memory."""
+    """Return the config of a pre-norm trunk with relative positional encoding. In a causal network the attention span
+    is the memory length, wherever segments end, so that evaluation and sessions agree. A masked network reads its
+    segment in both directions, without memory."""
     return model_config(
         objective=objective,
         vocabulary={"size": items + 1},
@@ -50,18 +51,18 @@ def network_config(
 
 
 class EventNetwork(nn.Module):
-    """A language model of items, with kinds, gaps and features of items beside it."""
+    """A language model of items, with embeddings of kinds and time gaps, and item features."""
 
     features_VF: Tensor
 
     def __init__(self, config: ModelConfig, *, kind_weights: Sequence[float], features_VF: Tensor, ids: bool) -> None:
-        """`kind_weights` begins with the weight of unknown kinds. The first feature is the popularity."""
+        """`kind_weights` are loss weights by kind, the first for unknown kinds. The first feature is the popularity."""
         super().__init__()
         self.config, self.ids = config, ids
         self.negatives: int | None = None
-        """How many items a step draws, to learn from them instead of from all. None: all."""
+        """Number of negative items sampled per step; None for the softmax over all items."""
         self.shares_V = torch.zeros(0)
-        """How likely each item is to be drawn."""
+        """Sampling probability of each item."""
         self.model = LanguageModel(config)
         self.kinds = nn.Embedding(len(kind_weights), config.width)
         self.gaps = nn.Embedding(GAPS, config.width)
@@ -73,14 +74,14 @@ class EventNetwork(nn.Module):
         self.register_buffer("kind_weights", torch.tensor(kind_weights))
 
     def draw_items(self, negatives: int, counts_V: Tensor) -> None:
-        """From now on a step learns from so many items, drawn by how often they were seen, and not from all."""
+        """Sample negatives by item counts in each training step, instead of using all items."""
         shares_V = counts_V.double().clamp(min=0) ** SMOOTHED + 1e-3
         shares_V[0] = 0.0
         self.negatives, self.shares_V = negatives, (shares_V / shares_V.sum()).float()
 
     def table(self, hidden_V: Tensor | None = None) -> Tensor:
-        """The vectors of all items, [V, D]; `hidden_V` are those whose ids are not known."""
-        ids_VD = cast(Tensor, self.model.trunk.vocabulary.tables[0])
+        """Return the vectors of all items, [V, D]; the ids of items in the mask `hidden_V` are hidden."""
+        ids_VD = self.id_vectors
         known_V = torch.zeros(len(ids_VD)) if not self.ids else torch.ones(len(ids_VD))
         features_VF = self.features_VF
         if hidden_V is not None:
@@ -91,23 +92,28 @@ class EventNetwork(nn.Module):
         return ids_VD * known_V[:, None] + cast(Tensor, self.project(features_VF))
 
     @property
+    def id_vectors(self) -> Tensor:
+        """Learned vectors of the item ids: [V, D]."""
+        return cast(Tensor, self.model.trunk.vocabulary.tables[0])
+
+    @property
     def bias(self) -> Tensor:
-        """What speaks for an item whatever came before."""
+        """Output bias of each item: [V]."""
         return cast(Tensor, self.model.softmax.token_biases[0])
 
     def embed(self, table_VD: Tensor, items: Tensor, kinds: Tensor, gaps: Tensor) -> Tensor:
-        """[..., D]"""
+        """Return the embeddings of events: [..., D]."""
         return F.embedding(items, table_VD) + cast(Tensor, self.kinds(kinds)) + cast(Tensor, self.gaps(gaps))
 
     def read(self, embedded_BQD: Tensor, batch: Batch, memory: Memory | None, *, remember: bool = True) -> Output:
-        """Through the layers of the trunk."""
+        """Run embedded events through the layers of the trunk."""
         return cast(Output, self.model.trunk.reader(embedded_BQD, batch, memory, remember=remember))
 
     def forward(
         self, segment: Segment, memory: Memory | None, *, draw: torch.Generator, hidden_share: float, events: int
     ) -> tuple[Tensor, Memory | None]:
-        """The sum of the losses of a segment, weighed by kinds, over `events`, which is how many a full segment has: a
-        small one counts less. And the next memory."""
+        """Return the loss of a segment and the next memory. The loss is the sum over its events, weighted by kind,
+        divided by `events`, the size of a full segment, so that small segments count less."""
         hidden_V = None
         if self.ids and hidden_share and self.features_VF.shape[1] > 1:
             hidden_V = torch.rand(len(self.features_VF), generator=draw) < hidden_share
@@ -145,12 +151,11 @@ def sampled_nll(
     drawn_S: Tensor,
     shares_V: Tensor,
 ) -> Tensor:
-    """The sum of weights_N * -log p(target), where the sum over all items under the logarithm is estimated from those
-    drawn.
+    """Return the sum of weights_N * -log p(target), with the partition function estimated from sampled items.
 
-    With S items drawn with replacement by shares q, sum over i of exp(logit_i) / (S q_i) has the sum over all items as
-    its expectation: so log(S q_i) is taken from the logit of each drawn item (the log-Q correction). The target itself
-    is counted exactly once: where it was drawn, that is left out, and the others stand for all items but the target.
+    With S items sampled with replacement with probabilities q, the expectation of the sum of exp(logit_i) / (S q_i) is
+    the sum over all items; so log(S q_i) is subtracted from the logit of each sampled item (the log-Q correction). The
+    target is counted exactly once: samples of it are left out, and the others stand for all other items.
     """
     count = len(drawn_S)
     share_NS = shares_V[drawn_S].log()[None] + math.log(count)
@@ -162,7 +167,7 @@ def sampled_nll(
 
 
 def drawn_batch(objective: str, segment: Segment, draw: torch.Generator) -> tuple[Batch, Tensor]:
-    """What is predicted of a segment, and the items as they are read."""
+    """Return the batch of a segment with its targets, and the items as the network reads them."""
     real_BQ = segment.real_BQ
     if objective == "causal":
         batch = Batch(
@@ -174,7 +179,7 @@ def drawn_batch(objective: str, segment: Segment, draw: torch.Generator) -> tupl
         return batch, segment.items_BQ
     rows, length = real_BQ.shape
     if objective == "permutation":
-        # Half of the rows are predicted in the order of time, which is how they are read later; others in any order.
+        # Half of the rows are predicted in order of time, as at inference; the others in a random permutation order.
         any_BQ = torch.rand(rows, length, generator=draw).argsort(dim=1)
         in_time_B1 = torch.rand(rows, 1, generator=draw) < 0.5
         rank_BQ = torch.where(in_time_B1, torch.arange(length).expand(rows, -1), any_BQ)
@@ -186,7 +191,7 @@ def drawn_batch(objective: str, segment: Segment, draw: torch.Generator) -> tupl
 
 
 def order_batch(segment: Segment, rank_BQ: Tensor) -> Batch:
-    """Every event predicted from those of lower rank, and from memory."""
+    """Return a batch in which every event is predicted from those of lower rank, and from memory."""
     everything_BQ = torch.ones_like(segment.real_BQ)
     positions_BQ = torch.arange(rank_BQ.shape[1]).expand(len(rank_BQ), -1).contiguous()
     return Batch(
@@ -200,7 +205,7 @@ def order_batch(segment: Segment, rank_BQ: Tensor) -> Batch:
 
 
 def masked_batch(segment: Segment, chosen_BQ: Tensor) -> Batch:
-    """The chosen events predicted from all others of the segment."""
+    """Return a batch in which the chosen events are predicted from all others of the segment."""
     most = max(1, int(chosen_BQ.sum(dim=1).max()))
     predicted_BP = (~chosen_BQ).long().argsort(dim=1, stable=True)[:, :most]
     return Batch(

@@ -1,7 +1,7 @@
-"""From scores to a list: filters, rules, and the dials of diversity and novelty.
+"""Lists from scores: filters, business rules, diversity and novelty.
 
-In: the log-probability of each item, and a wish. Out: places of items, the first one best. Filters never leave an item
-in that they exclude; the dials change the order of what is left.
+In: the log-probability of each item, and a `Wish`. Out: places of items, best first. Filters are strict; boosts,
+diversity and novelty change the order of the remaining items.
 """
 
 from collections import Counter
@@ -18,48 +18,49 @@ Name = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[^\x00]*$")
 Boost = Annotated[float, Field(ge=-20, le=20, allow_inf_nan=False)]
 Dial = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 CANDIDATES = 200
-"""Best items among which diversity chooses."""
+"""Minimum number of best items among which diversity chooses."""
 
 
 class Rules(BaseModel):
-    """What a list must obey, whoever asks for it."""
+    """Business rules of a list."""
 
     model_config = ConfigDict(extra="forbid")
 
     without_tags: Annotated[list[Name], Field(max_length=100)] = []
-    """No item with one of these tags."""
+    """Tags of items to exclude."""
     without_items: Annotated[list[Name], Field(max_length=10_000)] = []
-    """None of these items."""
+    """Ids of items to exclude."""
     boost: Annotated[dict[Name, Boost], Field(max_length=100)] = {}
-    """What is added to the log-probability of items with a tag: 0.7 doubles what speaks for them, -3 buries them."""
+    """Values added to the log-probability of items with a tag: 0.7 doubles their probability, -3 demotes them."""
     boost_items: Annotated[dict[Name, Boost], Field(max_length=10_000)] = {}
-    """The same for single items."""
+    """Values added to the log-probability of single items."""
     first: Annotated[list[Name], Field(max_length=100)] = []
-    """Items that stand at the head of the list, whatever the model says, if no filter excludes them."""
+    """Ids of items pinned to the top of the list, unless a filter excludes them."""
     most_of_tag: Annotated[int | None, Field(ge=1, le=1000)] = None
-    """At most so many items with the same first tag. Default: any number."""
+    """Maximum number of items with the same first tag. Default: unlimited."""
     at_most: Annotated[dict[Name, Annotated[int, Field(ge=1, le=1000)]], Field(max_length=100)] = {}
-    """At most so many items with a tag, whether it is their first or not."""
+    """Maximum number of items with a tag, in any position."""
 
 
 class Wish(Rules):
-    """What a list must be like."""
+    """Filters, rules and adjustments of a requested list."""
 
     only_tags: Annotated[list[Name], Field(max_length=100)] = []
-    """Only items with one of these tags. Default: all."""
+    """Tags of which an item must have one. Default: all items."""
     lowest_price: Annotated[float | None, Field(allow_inf_nan=False)] = None
+    """Minimum price; items without a price are excluded. Default: no limit."""
     highest_price: Annotated[float | None, Field(allow_inf_nan=False)] = None
-    """Only items with a price from the lowest to the highest. Default: any, or none."""
+    """Maximum price; items without a price are excluded. Default: no limit."""
     seen: bool | None = None
-    """Whether items that the user has seen may come again. Default: as users did in what was learned."""
+    """Whether to list items that the user has seen. Default: only if the events show that users return to items."""
     diversity: Dial = 0.0
-    """0: the likeliest items. Towards 1: items that differ from those above them."""
+    """Diversity, from 0 (most likely items) to 1 (items that differ from those above them)."""
     novelty: Dial = 0.0
-    """0: as the model says. Towards 1: items that fewer people know."""
+    """Novelty, from 0 (no adjustment) to 1 (items with few events)."""
 
 
 def allowed(model: Recommender, wish: Wish, seen: set[int]) -> NDArray[np.bool_]:
-    """Which items may be in the list, [V]."""
+    """Return a mask of the items that the filters allow: [V]."""
     found = np.ones(len(model.items) + 1, dtype=bool)
     found[0] = False
     if not (model.repeats if wish.seen is None else wish.seen):
@@ -81,7 +82,7 @@ def allowed(model: Recommender, wish: Wish, seen: set[int]) -> NDArray[np.bool_]
 
 
 def choose(model: Recommender, scores_V: NDArray[np.float32], wish: Wish, *, count: int, seen: set[int]) -> list[int]:
-    """The places of the items of a list."""
+    """Return the places of the items of a list, best first."""
     may_V = allowed(model, wish, seen)
     value_V = scores_V.astype(np.float64)
     value_V = value_V + _boosts(model, wish)
@@ -112,7 +113,7 @@ def _boosts(model: Recommender, wish: Wish) -> NDArray[np.float64]:
 def _greedy(
     model: Recommender, chosen: list[int], pool: Sequence[int], value_V: NDArray[np.float64], wish: Wish, *, count: int
 ) -> list[int]:
-    """One item after the other: the best, less what it has in common with those above it."""
+    """Fill a list greedily with the best items, each penalized by its similarity to those above it."""
     first: Counter[str] = Counter()
     counted: Counter[str] = Counter()
 

@@ -1,8 +1,9 @@
-"""Because of what: the events that a list hangs on, chosen by attention and checked by leaving each of them out.
+"""Explanations: for each listed item, the event that contributed most, proposed by attention and verified by leaving
+it out.
 
-Attention alone is no reason. All events that the state can hang on, those in memory too, are read again without each of
-the most attended ones; the reason of an item is the event without which its log-probability falls most. Where it falls
-without none of them, there is no reason.
+Attention alone is no explanation. The events that the state can depend on, including those in memory, are read again
+without each of the most attended ones, and of those by which item-kNN ranks the items. The reason for an item is the
+event whose removal lowers its log-probability most; if no removal lowers it, there is no reason.
 """
 
 from collections.abc import Sequence
@@ -12,31 +13,33 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from segue.apps.recommend.final import NAMES
 from segue.apps.recommend.model import Recommender, Session
 from segue.explain.scores import recorded
 
 CHECKED = 8
-"""Most attended events that are left out, each in its turn."""
+"""Maximum number of events proposed by attention, and as many by item-kNN, that are left out one at a time."""
 LEAST = 0.01
-"""A fall of the log-probability that is smaller than this is none."""
+"""Minimum decrease of the log-probability for a reason."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Reason:
-    """An event that speaks for an item."""
+    """The event that contributed most to an item."""
 
     item: int
-    """The place of the item that the event was about."""
+    """Place of the item of the event."""
     attention: float
-    """The share of attention that the event had, through all layers."""
+    """Share of attention to the event, through all layers."""
     fall: float
-    """By how much the log-probability falls without it."""
+    """Decrease of the log-probability without the event."""
 
 
 def attention_to(model: Recommender, recent: Sequence[tuple[int, int, int]]) -> NDArray[np.float64]:
-    """What share of its attention the state that predicts gives to each of some events: of what a layer reads half is
-    from the layer below in the same place, half from where its heads look, in the mean. So an event that the last layer
-    cannot see has a share through those that it sees. Of two streams it is the mean over the layers of the query."""
+    """Return the share of attention of the predicting state to each event: [N]. In a causal model it is the attention
+    rollout: each layer passes on half of the layer below at the same position and half by the mean attention of its
+    heads, so events beyond the span of the last layer have a share through those within it. In other models it is the
+    mean over the layers, with two streams over those of the query stream."""
     with recorded(model.network.model.trunk.reader) as calls:
         model.states([recent])
     if model.network.config.objective == "causal":
@@ -60,7 +63,7 @@ def attention_to(model: Recommender, recent: Sequence[tuple[int, int, int]]) -> 
 
 @torch.no_grad()
 def reasons(model: Recommender, session: Session, places: Sequence[int]) -> list[Reason | None]:
-    """The reason of each item of a list; None where no event is one."""
+    """Return the reason for each item of a list, or None if no event is one."""
     recent = session.recent
     if not recent or not places:
         return [None for _ in places]
@@ -73,7 +76,7 @@ def reasons(model: Recommender, session: Session, places: Sequence[int]) -> list
             for place in places
         ]
     attention = attention_to(model, recent)
-    checked = np.argsort(-attention)[:CHECKED].tolist()
+    checked = list(dict.fromkeys([*np.argsort(-attention)[:CHECKED].tolist(), *_neighbours(model, recent, places)]))
     versions = [recent, *([*recent[:one], *recent[one + 1 :]] for one in checked)]
     last = [np.array([item for item, _, _ in one[-model.window :]]) for one in versions]
     log_NV = model.ranked(model.states(versions), last)
@@ -86,3 +89,14 @@ def reasons(model: Recommender, session: Session, places: Sequence[int]) -> list
         reason = Reason(item=recent[event][0], attention=float(attention[event]), fall=float(falls[best]))
         found.append(reason if real else None)
     return found
+
+
+def _neighbours(model: Recommender, recent: Sequence[tuple[int, int, int]], places: Sequence[int]) -> list[int]:
+    """Return the events by which item-kNN ranks the items of a list, at most CHECKED; none if it has no part in the
+    final ranking."""
+    if model.final is None or not model.final.weights[NAMES.index("neighbours")]:
+        return []
+    shift = max(0, len(recent) - model.window)
+    history = np.array([item for item, _, _ in recent[shift:]])
+    found = [model.final.known.neighbours.source(history, place) for place in places]
+    return [shift + one for one in dict.fromkeys(found) if one is not None][:CHECKED]

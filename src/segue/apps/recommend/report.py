@@ -1,4 +1,4 @@
-"""What a model has learned: a report as markdown and HTML, and the numbers that are kept with it."""
+"""The evaluation report of a model, and the numbers stored with it."""
 
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -13,15 +13,21 @@ from segue.report.pages import Block, Bullets, Heading, Paragraph, Table
 
 TITLE = "Evaluation of the recommender"
 DRAWS = 1000
+"""Number of bootstrap samples."""
 LONG = 200
+"""Number of earlier events above which a history is long."""
 SIMPLE = ("item-kNN", "popularity")
+"""Names of the baselines."""
 
 
-def summary(histories: Histories, learned: Learned, *, items: int, left_out: Mapping[str, int]) -> dict[str, Any]:
-    """The numbers that are kept with the model."""
+def summary(
+    histories: Histories, learned: Learned, *, items: int, with_text: int, left_out: Mapping[str, int]
+) -> dict[str, Any]:
+    """Return the numbers that are stored with the model."""
     return {
         "users": len(histories.users),
         "items": items,
+        "items_with_text": with_text,
         "events": len(histories.items_N),
         "left_out": dict(left_out),
         "repeats": learned.repeats,
@@ -39,7 +45,7 @@ def summary(histories: Histories, learned: Learned, *, items: int, left_out: Map
 
 
 def _long(learned: Learned) -> dict[str, Any]:
-    """Held-back events that came after many others."""
+    """Return the number of held-out events after long histories, and NDCG@10 on them."""
     far = np.array([place > LONG for _, place in learned.wanted], dtype=bool)
     ndcg = {
         name: float(np.where(ranks[far] <= 10, 1 / np.log2(1 + ranks[far]), 0).mean()) if far.any() else 0.0
@@ -49,7 +55,7 @@ def _long(learned: Learned) -> dict[str, Any]:
 
 
 def _difference(learned: Learned) -> dict[str, Any]:
-    """NDCG less that of the better baseline, with an interval over users."""
+    """Return NDCG@10 minus that of the better baseline, with a bootstrap interval over users."""
     gains = {name: np.where(ranks <= 10, 1 / np.log2(1 + ranks), 0.0) for name, ranks in learned.held.items()}
     if not learned.wanted:
         return {"against": "popularity", "mean": 0.0, "low": 0.0, "high": 0.0}
@@ -66,7 +72,7 @@ def _difference(learned: Learned) -> dict[str, Any]:
 
 
 def _final_text(final: Mapping[str, Any]) -> str:
-    """What ranks in the end."""
+    """Return a sentence on the method of the final ranking."""
     if final["method"] == "mixed":
         shares = ", ".join(f"{name} {weight:.2f}" for name, weight in final["weights"].items())
         return f"Items are ranked by a mixture, which was best on the validation events. Weights: {shares}."
@@ -75,7 +81,7 @@ def _final_text(final: Mapping[str, Any]) -> str:
 
 
 def report(numbers: Mapping[str, Any], settings: Mapping[str, Any]) -> list[Block]:
-    """All of it."""
+    """Return the blocks of the report."""
     held, difference, long = numbers["held_back"], numbers["difference"], numbers["long_histories"]
     events = held["segue"]["events"]
     rows = [
@@ -88,6 +94,7 @@ def report(numbers: Mapping[str, Any], settings: Mapping[str, Any]) -> list[Bloc
         Bullets(
             texts=[
                 f"{numbers['users']:,} users, {numbers['items']:,} items, {numbers['events']:,} events.",
+                f"{numbers['items_with_text']:,} items have a title, a description or tags.",
                 f"Trained in {numbers['seconds']:.0f} seconds; the best weights are from epoch {numbers['epochs']}.",
                 "Trained with the softmax over all items."
                 if numbers["negatives"] is None

@@ -1,4 +1,4 @@
-"""HTTP of a recommender: events in, lists out; items, models, and the data of people."""
+"""HTTP routes of a recommender: events, lists, items, models, and personal data."""
 
 import time
 from typing import Annotated, Any
@@ -25,25 +25,25 @@ Id = Annotated[str, PathParameter(min_length=1, max_length=200)]
 
 
 class Done(Strict):
-    """What somebody did."""
+    """An event of a user."""
 
     user: Name
     item: Name
     kind: Name = DEFAULT_KIND
     time: Moment | None = None
-    """Seconds since 1970. Default: now."""
+    """Time in seconds since 1970. Default: now."""
     id: Annotated[str | None, Field(min_length=8, max_length=64)] = None
-    """Yours: an event that is sent again with the same one is not written again."""
+    """Id of your own; an event sent again with the same id is not stored again. Default: none."""
 
 
 class Events(Strict):
-    """Some of them."""
+    """Events to store."""
 
     events: Annotated[list[Done], Field(min_length=1)]
 
 
 class Thing(Strict):
-    """What can be recommended."""
+    """An item."""
 
     id: Name
     title: Annotated[str, Field(max_length=LONGEST_TEXT)] = ""
@@ -53,34 +53,34 @@ class Thing(Strict):
 
 
 class Things(Strict):
-    """Some of them."""
+    """Items to add or change."""
 
     items: Annotated[list[Thing], Field(min_length=1)]
 
 
 class Then(Strict):
-    """What has not happened."""
+    """A hypothetical event."""
 
     item: Name
     kind: Name = DEFAULT_KIND
 
 
 class Asked(Strict):
-    """A list that is asked for."""
+    """Request for a list."""
 
     user: Name
     count: Annotated[int, Field(ge=1)] = 10
     wish: Wish = Wish()
     then: Annotated[list[Then], Field(max_length=20, default_factory=list)]
-    """What if the user did this next? Read by a fork of the session; nothing of it is kept."""
+    """Hypothetical next events of the user, read by a fork of the session and not stored."""
     why: bool = False
     """Whether to give the reason for each item."""
     model: Annotated[str | None, Field(pattern="^[0-9]{1,9}$")] = None
-    """Name of another model. Default: the one in use."""
+    """Name of another model. Default: the current one."""
 
 
 class Alike(Strict):
-    """Items like one."""
+    """Request for similar items."""
 
     item: Name
     count: Annotated[int, Field(ge=1)] = 10
@@ -88,7 +88,7 @@ class Alike(Strict):
 
 
 def service_of(request: Request) -> RecommendService:
-    """The recommender behind a request."""
+    """Return the service of a request."""
     found: Any = request.app.state.service
     assert isinstance(found, RecommendService)
     return found
@@ -101,7 +101,7 @@ def _check_count(service: RecommendService, count: int) -> None:
 
 @router.post("/v1/events", tags=["lists"], dependencies=[needs("agent")])
 async def post_events(body: Events, request: Request) -> Response:
-    """Writes what users did, all or none, before it answers; each event is one step in the session of its user."""
+    """Store events, all or none, before responding. Each event is one step in the session of its user."""
     service = service_of(request)
     if len(body.events) > service.settings.max_events:
         raise too_large("events", len(body.events), service.settings.max_events, what="events", setting="max_events")
@@ -115,7 +115,7 @@ async def post_events(body: Events, request: Request) -> Response:
 
 @router.post("/v1/recommend", tags=["lists"], dependencies=[needs("agent")])
 async def recommend(body: Asked, request: Request) -> Response:
-    """What a user may want next, the likeliest first, by a wish; with reasons, if they are asked for."""
+    """Recommend items to a user, most likely first, with optional filters, adjustments and reasons."""
     service = service_of(request)
     _check_count(service, body.count)
     now = time.time()
@@ -131,7 +131,7 @@ async def recommend(body: Asked, request: Request) -> Response:
 
 @router.post("/v1/similar", tags=["lists"], dependencies=[needs("agent")])
 async def similar(body: Alike, request: Request) -> Response:
-    """Items that stand near an item, by their vectors."""
+    """Return the items with the most similar vectors."""
     service = service_of(request)
     _check_count(service, body.count)
     found = await service.compute(lambda: service.similar(body.item, count=body.count, wish=body.wish))
@@ -144,7 +144,7 @@ async def find_items(
     words: Annotated[str, Query(max_length=200)] = "",
     limit: Annotated[int, Query(ge=1, le=200)] = 30,
 ) -> Response:
-    """Items whose title or tags have these words; those that are seen most first."""
+    """Return the items whose id, title or tags contain all words, most popular first."""
     service = service_of(request)
 
     def work() -> list[dict[str, Any]]:
@@ -163,7 +163,7 @@ async def find_items(
 
 @router.post("/v1/items", tags=["items"], dependencies=[needs("operator")])
 async def post_items(body: Things, request: Request) -> Response:
-    """New items, which can be recommended at once by their texts; and new texts of known ones."""
+    """Add items, which can be recommended at once by their texts, or change known ones."""
     service = service_of(request)
     if len(body.items) > service.settings.max_items:
         raise too_large("items", len(body.items), service.settings.max_items, what="items", setting="max_items")
@@ -176,7 +176,7 @@ async def post_items(body: Things, request: Request) -> Response:
 
 @router.get("/v1/users/{user:path}", tags=["lists"], dependencies=[needs("agent")])
 async def read_user(user: Id, request: Request, limit: Annotated[int, Query(ge=1, le=1000)] = 50) -> Response:
-    """The last events of a user, the latest first."""
+    """Return the last events of a user, latest first."""
     service = service_of(request)
 
     def work() -> list[dict[str, Any]]:
@@ -198,7 +198,7 @@ async def read_user(user: Id, request: Request, limit: Annotated[int, Query(ge=1
 
 @router.get("/v1/models", tags=["service"], dependencies=[needs("agent")])
 async def models(request: Request) -> Response:
-    """The models, the one in use, and how good that is on what was held back."""
+    """Return the names of the models, and the evaluation of the current one on held-out events."""
     service = service_of(request)
     about = service.current.about
     return answer(
@@ -214,7 +214,7 @@ async def models(request: Request) -> Response:
 
 @router.get("/v1/operator/people/{person:path}", tags=["operator"], dependencies=[needs("operator")])
 async def read_person(person: Id, request: Request) -> Response:
-    """All that is kept of a person."""
+    """Return all stored data of a person."""
     service = service_of(request)
     return answer(
         await service.compute(lambda: service.database.do(lambda connection: store.of_person(connection, person)))
@@ -223,7 +223,7 @@ async def read_person(person: Id, request: Request) -> Response:
 
 @router.delete("/v1/operator/people/{person:path}", tags=["operator"], dependencies=[needs("operator")])
 async def forget_person(person: Id, request: Request) -> Response:
-    """Deletes it; names the models that were made when the events were there."""
+    """Delete all data of a person, and name the models that were trained on it."""
     service = service_of(request)
     found = await service.compute(lambda: service.forget(person))
     return answer(

@@ -1,9 +1,9 @@
-"""Business rules: a file `rules.json` in the folder of a recommender, which every list obeys.
+"""Business rules: the file `rules.json` in the folder of a recommender, which applies to every list.
 
     {"boost": {"new": 0.7}, "first": ["tea-mint"], "without_tags": ["sold-out"], "at_most": {"coffee": 2}}
 
-In: the file, and the wish of a request. Out: the wish with the rules in it. A wish can add to the rules, and take
-nothing from them.
+In: the file, and the wish of a request. Out: the wish combined with the rules. A wish can add rules, but not relax
+them. Lists of similar items obey those that exclude or limit items.
 """
 
 import json
@@ -17,11 +17,11 @@ from segue.checkpoint.files import read_small
 from segue.errors import CheckpointError, ConfigError
 
 LARGEST = 1 << 20
-"""Bytes of the file."""
+"""Maximum size of the file in bytes."""
 
 
 def read_rules(folder: Path) -> Rules:
-    """The rules of a recommender; none where there is no file."""
+    """Return the rules of a recommender; empty rules if there is no file."""
     path = folder / RULES
     if not path.is_file():
         return Rules()
@@ -39,7 +39,7 @@ def read_rules(folder: Path) -> Rules:
 
 
 def with_rules(rules: Rules, wish: Wish) -> Wish:
-    """A wish that obeys the rules."""
+    """Return a wish combined with the rules."""
     limits = [one for one in (rules.most_of_tag, wish.most_of_tag) if one is not None]
     return wish.model_copy(
         update={

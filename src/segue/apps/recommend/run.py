@@ -1,4 +1,4 @@
-"""A recommender on a port."""
+"""The server of a recommender."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -21,7 +21,7 @@ def run_recommender(
     started: Callable[[str], None],
     check: bool,
 ) -> None:
-    """Runs until a signal comes, as `run_application` does."""
+    """Serve a recommender until a signal arrives (see `run_application`)."""
     run_application(
         "recommend",
         lambda: RecommendService(folder, settings),

@@ -1,8 +1,8 @@
-"""A recommender that runs: the model in a thread, events in the database, sessions in memory.
+"""A running recommender: the model in a worker thread, events in the database, sessions in memory.
 
-The database has the truth. An event is written before it is answered, and read by the session after that; what a
-session is can be made again from what was saved of it and the events since. So kill -9 loses no event that was
-answered, and the session that goes on is the same to the bit. All work with the database is done in the model's thread.
+The database is authoritative. An event is stored before it is acknowledged, and read by the session afterwards; a
+session can be rebuilt from its saved state and the events since. So kill -9 loses no acknowledged event, and a session
+that continues is the same bit for bit. All work with the database is done in the model's thread.
 """
 
 import asyncio
@@ -11,15 +11,19 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
-from segue.apps.database import Connection
+import numpy as np
+from numpy.typing import NDArray
+
+from segue.apps.database import Connection, DatabaseFullError
 from segue.apps.folder import MODELS, model_names, read_about
 from segue.apps.recommend import store
 from segue.apps.recommend.folder import read_model
 from segue.apps.recommend.model import Recommender, Session
 from segue.apps.recommend.ranking import Wish, choose
 from segue.apps.recommend.reasons import reasons
+from segue.apps.recommend.retrieval import Retrieval, candidate_scores
 from segue.apps.recommend.rules import read_rules, with_rules
 from segue.apps.recommend.settings import ServiceSettings
 from segue.apps.recommend.store import RECOMMEND
@@ -30,38 +34,39 @@ from segue.serve.errors import ApiError, busy, not_ready, shown
 
 T = TypeVar("T")
 log = logging.getLogger("segue.apps")
-MODELS_KEPT = 2
-"""Models in memory: the one in use, and one to compare it with."""
 
 
 class Loaded:
-    """A model with the sessions of its users, the least used first."""
+    """A loaded model with the sessions of its users, least recently used first."""
 
-    def __init__(self, name: str, model: Recommender, about: dict[str, Any]) -> None:
-        self.name, self.model, self.about = name, model, about
+    def __init__(self, folder: Path, name: str, *, retrieval: Literal["exact", "faiss"]) -> None:
+        self.name = name
+        self.model = read_model(folder / MODELS / name)
+        self.about = read_about(folder / MODELS / name)
+        self.retrieval = Retrieval(self.model, kind=retrieval) if retrieval != "exact" else None
         self.sessions: OrderedDict[str, Session] = OrderedDict()
         self.unsaved: dict[str, int] = {}
-        """How many events each session has read since it was saved."""
+        """Number of events that each session has read since it was saved."""
         self.items = 0
-        """The number of the last item that it has taken from the database."""
+        """Number of the last item loaded from the database."""
 
 
 class RecommendService:
-    """One recommender."""
+    """The service of one recommender, with the current model and at most one other in memory."""
 
     def __init__(self, folder: Path, settings: ServiceSettings) -> None:
         self.folder, self.settings, self.ready = folder, settings, False
         name = RECOMMEND.current_model(folder)
         self.database = RECOMMEND.database(folder, alone=True)
-        self.current = Loaded(name, read_model(folder / MODELS / name), read_about(folder / MODELS / name))
+        self.current = self._load(name)
         self.other: Loaded | None = None
         self.rules = read_rules(folder)
         self.waiting = 0
-        """Requests that wait for the model."""
+        """Number of requests waiting for the model."""
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="segue-recommend")
 
     async def start(self) -> None:
-        """Opens the database."""
+        """Open the database, and follow changes of the current model and the rules."""
         await asyncio.to_thread(self.database.open)
         names = model_names(self.folder)
         await self.database.run(lambda connection: store.drop_sessions(connection, names))
@@ -70,7 +75,7 @@ class RecommendService:
         self.ready = True
 
     async def stop(self) -> None:
-        """Saves the sessions that have read more than was saved of them."""
+        """Save unsaved sessions, and close the database."""
         self.ready = False
         for task in self._watching:
             task.cancel()
@@ -83,7 +88,7 @@ class RecommendService:
         await self.database.close_later()
 
     def abandon(self) -> None:
-        """No further requests."""
+        """Accept no further requests."""
         self.ready = False
 
     async def _use_model(self, name: str) -> None:
@@ -91,7 +96,7 @@ class RecommendService:
         self.other, self.current = self.current, found
 
     async def _follow_rules(self) -> None:
-        """Takes changed rules into use; where they cannot be read, those before go on."""
+        """Reload changed rules; if they cannot be read, the previous ones stay in use."""
         while True:
             await asyncio.sleep(WATCHED)
             try:
@@ -100,13 +105,12 @@ class RecommendService:
                 log.error("the rules in use go on: %s", error)
 
     def _load(self, name: str) -> Loaded:
-        place = self.folder / MODELS / name
-        return Loaded(name, read_model(place), read_about(place))
+        return Loaded(self.folder, name, retrieval=self.settings.retrieval)
 
     # ------------------------------------------------------------------------------------------------------- requests
 
     async def compute(self, work: Callable[[], T]) -> T:
-        """Does something in the thread of the model."""
+        """Run a function in the model's thread; raise ApiError if too many requests are waiting."""
         if not self.ready:
             raise not_ready()
         if self.waiting >= self.settings.max_queue:
@@ -118,20 +122,21 @@ class RecommendService:
             self.waiting -= 1
 
     def take_events(self, events: Sequence[tuple[str | None, Event]]) -> list[dict[str, Any]]:
-        """Writes events, all or none, then reads them. The same id again is not written again."""
+        """Store events, all or none, then update the sessions. An id that is already stored is not stored again."""
 
         def work(connection: Connection) -> list[tuple[int, bool]]:
             self._check_room(connection, {event.item for _, event in events})
             return [store.add_event(connection, event, id) for id, event in events]
 
         written = self.database.do(work)
+        self._know(self.current, [(0, event) for _, event in events])
         for user in dict.fromkeys(event.user for _, event in events):
             if user in self.current.sessions:
                 self._go_on(self.current, user, self.session(self.current, user))
         return [{"number": number, "new": new} for number, new in written]
 
     def take_items(self, items: Sequence[Item]) -> int:
-        """Writes items, and knows them from now on; says how many of them are new."""
+        """Store items and update the loaded models; return the number of new ones."""
 
         def work(connection: Connection) -> int:
             self._check_room(connection, {item.id for item in items})
@@ -143,9 +148,8 @@ class RecommendService:
         new = self.database.do(work)
         for loaded in (self.current, self.other):
             if loaded is not None:
-                known = [item for item in items if item.id in loaded.model.places]
                 self._take_items(loaded)
-                loaded.model.add_items(known)
+                loaded.model.add_items(items)
         return new
 
     def _check_room(self, connection: Connection, ids: set[str]) -> None:
@@ -172,7 +176,7 @@ class RecommendService:
         why: bool,
         model: str | None,
     ) -> dict[str, Any]:
-        """A list for a user; `then` are events that have not happened, read by a fork of the session."""
+        """Return a list for a user; `then` are hypothetical events, read by a fork of the session."""
         loaded = self.loaded(model)
         session = self.session(loaded, user)
         if then:
@@ -180,8 +184,7 @@ class RecommendService:
                 _known(loaded.model, event.item)
             session = session.fork()
             loaded.model.read(session, [(session.number, event) for event in then])
-        scores_V = loaded.model.scores(session)
-        places = choose(loaded.model, scores_V, with_rules(self.rules, wish), count=count, seen=session.seen)
+        scores_V, places = self._ranked(loaded, session, with_rules(self.rules, wish), count=count)
         found = reasons(loaded.model, session, places) if why else [None for _ in places]
         items = []
         for place, reason in zip(places, found, strict=True):
@@ -198,20 +201,39 @@ class RecommendService:
                 described(loaded.model.items[place - 1])
                 | {"log_probability": round(float(scores_V[place]), 4), "because": because}
             )
-        return {"user": user, "model": loaded.name, "events": len(session.recent), "items": items}
+        return {"user": user, "model": loaded.name, "items": items}
+
+    def _ranked(
+        self, loaded: Loaded, session: Session, wish: Wish, *, count: int
+    ) -> tuple[NDArray[np.float32], list[int]]:
+        """Return the log-probabilities, and the places of the items of a list. With an index, only candidates are
+        scored, unless the wish can lift any item into the list, or leaves too few of the candidates."""
+        model = loaded.model
+        if loaded.retrieval is not None and session.hidden_D is not None and not (wish.boost or wish.novelty):
+            loaded.retrieval.refresh()
+            named = [model.places[id] for id in (*wish.first, *wish.boost_items) if id in model.places]
+            scores_V = candidate_scores(loaded.retrieval, session, count=self.settings.candidates, besides=named)
+            places = choose(model, scores_V, wish, count=count, seen=session.seen)
+            if len(places) == count:
+                return scores_V, places
+        scores_V = model.scores(session)
+        return scores_V, choose(model, scores_V, wish, count=count, seen=session.seen)
 
     def similar(self, item: str, *, count: int, wish: Wish) -> list[dict[str, Any]]:
-        """Items whose vectors are near that of an item."""
+        """Return the items with the most similar vectors. Business rules that exclude or limit items hold here too;
+        those that boost or pin items do not."""
         model = self.loaded(None).model
-        place = _known(model, item)
-        scores_V = model.similar(place)
-        places = choose(model, scores_V, wish, count=count, seen={place})
+        scores_V = model.similar(_known(model, item))
+        limits = self.rules.model_copy(update={"boost": {}, "boost_items": {}, "first": []})
+        asked = with_rules(limits, wish)
+        others = asked.model_copy(update={"without_items": [*asked.without_items, item]})
+        places = choose(model, scores_V, others, count=count, seen=set())
         return [described(model.items[one - 1]) | {"cosine": round(float(scores_V[one]), 4)} for one in places]
 
     # -------------------------------------------------------------------------------------------------------- sessions
 
     def loaded(self, name: str | None) -> Loaded:
-        """The model in use, or another one by its name, which stays in memory until a third is asked for."""
+        """Return the current model, or another by name, which stays in memory until a third is requested."""
         if name is None or name == self.current.name:
             found = self.current
         elif self.other is not None and self.other.name == name:
@@ -237,15 +259,14 @@ class RecommendService:
         return found
 
     def _take_items(self, loaded: Loaded) -> None:
-        """Takes the new items of the database, always in the order of their numbers: saved sessions name items by their
-        places."""
+        """Load new items from the database, always in order of their numbers, because saved sessions refer to items by
+        place."""
         numbered = self.database.do(lambda connection: store.all_items(connection, after=loaded.items))
-        model = loaded.model
-        model.add_items(item for _, item in numbered if item.id not in model.places)
+        loaded.model.add_items(item for _, item in numbered)
         loaded.items = max((number for number, _ in numbered), default=loaded.items)
 
     def session(self, loaded: Loaded, user: str) -> Session:
-        """The session of a user: as it is in memory, or as it was saved, with the events since."""
+        """Return the session of a user, from memory or from its saved state and the events since."""
         session = loaded.sessions.get(user)
         if session is not None:
             number = session.number
@@ -263,7 +284,7 @@ class RecommendService:
         return session
 
     def _first(self, loaded: Loaded, user: str) -> Session:
-        """A history read for the first time, at once, and saved, so that it need not be read again."""
+        """Read a whole history for the first time, and save the session."""
         events = self.database.do(lambda connection: store.history(connection, user))
         self._know(loaded, events)
         session = loaded.model.read_history(events)
@@ -272,7 +293,7 @@ class RecommendService:
         return session
 
     def _go_on(self, loaded: Loaded, user: str, session: Session) -> None:
-        """Reads the events that came since, one step for each."""
+        """Read the events since the last one of a session, one step each."""
         events = self.database.do(lambda connection: store.history(connection, user, after=session.number))
         self._know(loaded, events)
         for one in events:
@@ -290,9 +311,17 @@ class RecommendService:
             self._take_items(loaded)
 
     def _save(self, loaded: Loaded, user: str, session: Session) -> None:
+        """Save a session. On a full disk it stays unsaved: it can be made again from the events, and lists go on."""
         state = loaded.model.saved(session)
-        self.database.do(lambda connection: store.save_session(connection, user, loaded.name, session.number, state))
-        loaded.unsaved.pop(user, None)
+        try:
+            self.database.do(
+                lambda connection: store.save_session(connection, user, loaded.name, session.number, state)
+            )
+        except DatabaseFullError as error:
+            log.error("a session was not saved: %s", error)
+            loaded.unsaved.setdefault(user, 1)
+        else:
+            loaded.unsaved.pop(user, None)
 
     def _make_room(self, loaded: Loaded) -> None:
         while len(loaded.sessions) > self.settings.max_sessions:
@@ -308,7 +337,7 @@ class RecommendService:
                         self._save(loaded, user, loaded.sessions[user])
 
     def forget(self, person: str) -> dict[str, Any]:
-        """Deletes all that is kept of a person, in the database and in memory."""
+        """Delete all data of a person from the database and from memory; return what was stored."""
         found = self.database.do(lambda connection: store.of_person(connection, person))
         self.database.do(lambda connection: store.forget(connection, person))
         for loaded in (self.current, self.other):
@@ -319,13 +348,13 @@ class RecommendService:
 
 
 def _has(connection: Connection, user: str, number: int) -> bool:
-    """Whether the last event that a session has read is still there; a session without events has none to miss."""
+    """Return True if the last event that a session has read is still stored, or the session has read none."""
     row = connection.execute("SELECT 1 FROM events WHERE number = ? AND person = ?", (number, user)).fetchone()
     return number == 0 or row is not None
 
 
 def described(item: Item) -> dict[str, Any]:
-    """An item for a client."""
+    """Return an item as JSON values."""
     return {"item": item.id, "title": item.title, "tags": list(item.tags), "price": item.price}
 
 

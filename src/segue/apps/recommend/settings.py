@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from segue.config import Section
+from segue.errors import ConfigError
 from segue.serve.settings import Bytes, Count, Seconds
 
 Share = Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False)]
@@ -64,6 +65,12 @@ class RecommenderSettings(Section):
     measured: Count = 5000
     """Maximum number of held-out events to rank."""
 
+    def check(self) -> None:
+        """Raise ConfigError if settings do not fit together."""
+        if self.width % self.heads:
+            fitting = max(one for one in range(1, self.heads) if self.width % one == 0)
+            raise ConfigError(f"heads must divide width; got {self.heads} and {self.width}. Use heads={fitting}.")
+
     def resolved(self, *, events: int) -> "RecommenderSettings":
         """The settings with defaults that depend on the number of training events."""
         by_size: dict[str, float] = {}
@@ -75,6 +82,11 @@ class RecommenderSettings(Section):
 class ServiceSettings(Section):
     """Limits on requests, and on what is kept in memory."""
 
+    retrieval: Literal["exact", "faiss"] = "exact"
+    """How the items of a list are found. exact: all items are scored. faiss: candidates from an index of item vectors
+    are ranked; for catalogues in which scoring all items takes too long (needs faiss-cpu)."""
+    candidates: Annotated[int, Field(ge=10, le=100_000)] = 1000
+    """Number of candidates from the index, with retrieval=faiss."""
     max_body: Bytes = 1_000_000
     """Maximum size of a request in bytes."""
     max_events: Count = 1000

@@ -1,6 +1,6 @@
-"""The database of a recommender: events and items, which are the truth, and sessions, which can be made again.
+"""The database of a recommender: events, items, and sessions, which can be rebuilt from the events.
 
-Every function does its part of a transaction. An event has a number in the order of its arrival.
+Every function works within a transaction of its caller. Events are numbered in order of arrival.
 """
 
 import json
@@ -48,7 +48,7 @@ STEPS: tuple[Step, ...] = (
     """,
 )
 RULES = "rules.json"
-"""Business rules, if there are any (`rules`)."""
+"""Name of the optional file with business rules."""
 RECOMMEND = Application(name="recommend", what="a recommender", steps=STEPS, written=[RULES])
 _ALL = 2**62
 
@@ -57,7 +57,7 @@ _ALL = 2**62
 
 
 def add_items(connection: Connection, items: Iterable[Item]) -> None:
-    """New items, and new texts of known ones."""
+    """Add items, or replace known ones with the same ids."""
     connection.execute_many(
         "INSERT INTO items (id, title, description, tags, price) VALUES (?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET "
         "title = excluded.title, description = excluded.description, tags = excluded.tags, price = excluded.price",
@@ -66,7 +66,7 @@ def add_items(connection: Connection, items: Iterable[Item]) -> None:
 
 
 def all_items(connection: Connection, *, after: int = 0) -> list[tuple[int, Item]]:
-    """Items with their numbers, in the order in which they became known."""
+    """Return items with their numbers, in the order in which they became known."""
     rows = connection.execute(
         "SELECT number, id, title, description, tags, price FROM items WHERE number > ? ORDER BY number", (after,)
     )
@@ -80,7 +80,7 @@ def all_items(connection: Connection, *, after: int = 0) -> list[tuple[int, Item
 
 
 def add_events(connection: Connection, events: Iterable[Event]) -> None:
-    """Events without ids of their own, of a table; items that no table had become known by them."""
+    """Add the events of a table, which have no ids. Unknown items are added too, without texts."""
     for one in events:
         connection.execute(
             "INSERT INTO events (person, item, kind, time) VALUES (?, ?, ?, ?)",
@@ -90,7 +90,7 @@ def add_events(connection: Connection, events: Iterable[Event]) -> None:
 
 
 def add_event(connection: Connection, event: Event, id: str | None) -> tuple[int, bool]:
-    """The number of an event, and whether it is new: the same id again is the same event."""
+    """Add an event unless its id is already stored; return its number, and whether it is new."""
     row = None if id is None else connection.execute("SELECT number FROM events WHERE id = ?", (id,)).fetchone()
     if row is not None:
         return int(row[0]), False
@@ -111,7 +111,7 @@ def _know(connection: Connection, item: str) -> None:
 
 
 def history(connection: Connection, user: str, *, after: int = 0, last: int | None = None) -> list[tuple[int, Event]]:
-    """Events of a user with their numbers in the order of arrival: those after a number, or the last ones."""
+    """Return the events of a user with their numbers, in order of arrival: those after a number, or the last ones."""
     rows = connection.execute(
         "SELECT number, item, kind, time FROM events WHERE person = ? AND number > ? ORDER BY number DESC LIMIT ?",
         (user, after, _ALL if last is None else last),
@@ -120,7 +120,7 @@ def history(connection: Connection, user: str, *, after: int = 0, last: int | No
 
 
 def all_events(connection: Connection) -> list[tuple[int, str, str, str, float]]:
-    """(number, user, item, kind, time) of all events, in the order of users and their times."""
+    """Return (number, user, item, kind, time) of all events, sorted by user and time."""
     rows = connection.execute("SELECT number, person, item, kind, time FROM events ORDER BY number").fetchall()
     return sorted(rows, key=lambda row: (row[1], row[4], row[0]))  # databases order texts in ways of their own
 
@@ -129,7 +129,7 @@ def all_events(connection: Connection) -> list[tuple[int, str, str, str, float]]
 
 
 def save_session(connection: Connection, user: str, model: str, number: int, state: bytes) -> None:
-    """What a session is after the event with this number. A user who was deleted meanwhile gets none."""
+    """Save the state of a session after the event with this number, unless the user was deleted meanwhile."""
     connection.execute(
         "INSERT INTO sessions (person, model, events, state) SELECT ?, ?, ?, ? "
         "WHERE EXISTS (SELECT 1 FROM events WHERE person = ?) "
@@ -139,7 +139,7 @@ def save_session(connection: Connection, user: str, model: str, number: int, sta
 
 
 def saved_session(connection: Connection, user: str, model: str) -> tuple[int, bytes] | None:
-    """The number of the last event that it has read, and its state."""
+    """Return the number of the last event that a saved session has read, and its state; None if none is saved."""
     row = connection.execute(
         "SELECT events, state FROM sessions WHERE person = ? AND model = ?", (user, model)
     ).fetchone()
@@ -147,7 +147,7 @@ def saved_session(connection: Connection, user: str, model: str) -> tuple[int, b
 
 
 def drop_sessions(connection: Connection, models: Sequence[str]) -> None:
-    """Those of models that are no longer there."""
+    """Delete the sessions of models other than these."""
     marks = ", ".join("?" for _ in models)
     connection.execute(f"DELETE FROM sessions WHERE model NOT IN ({marks})", tuple(models))
 
@@ -156,7 +156,7 @@ def drop_sessions(connection: Connection, models: Sequence[str]) -> None:
 
 
 def of_person(connection: Connection, person: str) -> dict[str, Any]:
-    """All that is kept of a person."""
+    """Return all stored data of a person."""
     found = [
         {"number": number, "item": one.item, "kind": one.kind, "time": one.time}
         for number, one in history(connection, person)
@@ -169,6 +169,6 @@ def of_person(connection: Connection, person: str) -> dict[str, Any]:
 
 
 def forget(connection: Connection, person: str) -> int:
-    """Deletes it; says how many events there were."""
+    """Delete all data of a person; return the number of events."""
     connection.execute("DELETE FROM sessions WHERE person = ?", (person,))
     return connection.execute("DELETE FROM events WHERE person = ?", (person,)).rowcount

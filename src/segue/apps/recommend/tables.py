@@ -1,11 +1,12 @@
 """The operator's tables: events (user, item, time, kind) and items (id, title, description, tags, price).
 
-In: rows with any usual names of columns. Out: `Event`s and `Item`s, or the reason why a row is none.
+In: rows, with any of the usual column names. Out: `Event`s and `Item`s, and a count of the rows that were skipped, by
+reason.
 """
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC
 from pathlib import Path
@@ -26,31 +27,37 @@ COLUMNS = {
     "tags": ("tags", "genres", "category", "categories", "标签", "类别"),
     "price": ("price", "价格"),
 }
-"""Names that columns are known by, the first of them that a table has."""
+"""Accepted names of each column; the first one present in a table is used."""
 LONGEST_NAME = 200
+"""Maximum length of an id, tag or kind in characters."""
 LONGEST_TEXT = 20_000
+"""Maximum length of a title or description in characters; longer ones are cut."""
 MOST_TAGS = 50
+"""Maximum number of tags of an item."""
+MOST_KINDS = 100
+"""Maximum number of kinds of events that a model tells apart: the most frequent ones, and those with a weight."""
+UNDATED = "an event must have a time if others of the table have one; it has none"
 LATEST = 1e15
-"""A number that is larger is no time, not even one of milliseconds."""
+"""Upper limit of numbers that are times, in milliseconds."""
 DEFAULT_KIND = "view"
 KINDS = {"view": 1.0, "click": 1.0, "comment": 2.0, "share": 2.0, "buy": 3.0}
-"""What an event of each kind weighs when it is to be predicted; kinds of other names weigh 1."""
+"""Default loss weights by kind; other kinds have weight 1."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Event:
-    """What somebody did."""
+    """An interaction of a user with an item."""
 
     user: str
     item: str
     time: float
-    """Seconds since 1970; where the table has no times, the place of the row in it."""
+    """Seconds since 1970; the number of the row if the table has no times."""
     kind: str = DEFAULT_KIND
 
 
 @dataclass(frozen=True, kw_only=True)
 class Item:
-    """What can be recommended."""
+    """An item that can be recommended."""
 
     id: str
     title: str = ""
@@ -60,67 +67,104 @@ class Item:
 
     @property
     def text(self) -> str:
-        """All that it says of itself."""
+        """Title, description and tags as one text."""
         return ". ".join(part for part in (self.title, self.description, ", ".join(self.tags)) if part)
 
 
-def cell(row: Mapping[str, Any], role: str) -> Any:
-    """The value of a role; None where there is none."""
+def by_role(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of a row by the roles of their columns, without missing ones (None, or NaN as pandas has)."""
     lowered = {str(name).strip().casefold(): value for name, value in row.items()}
-    return next((lowered[name] for name in COLUMNS[role] if lowered.get(name) is not None), None)
+    found = {}
+    for role, names in COLUMNS.items():
+        for name in names:
+            value = lowered.get(name)
+            if value is not None and value == value:
+                found[role] = value
+                break
+    return found
 
 
-def to_event(row: Mapping[str, Any], *, otherwise: float) -> Event | str:
-    """The event of a row, or why it is none; `otherwise` is its time where it has none."""
-    user, item = clean(cell(row, "user")), clean(cell(row, "item"))
+def _id(value: Any) -> str:
+    """Return an id as text. Ids that became floating-point numbers beside missing values (7.0) are whole again (7)."""
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else clean(value)
+
+
+def to_event(row: Mapping[str, Any], *, otherwise: float | None) -> Event | str:
+    """Return the event of a row, or the reason to skip it. `otherwise` is the time of a row without one; None skips
+    such rows."""
+    values = by_role(row)
+    user, item = _id(values.get("user")), _id(values.get("item"))
     if not user or not item:
         return "an event must have a user and an item; one of them is missing"
     if max(len(user), len(item)) > LONGEST_NAME:
         return f"ids of users and items must have at most {LONGEST_NAME} characters; one has more"
-    given = cell(row, "time")
-    time = otherwise if given in (None, "") else _time(given)
+    given = values.get("time")
+    time = otherwise if _missing(given) else _time(given)
+    if time is None and _missing(given):
+        return UNDATED
     if time is None:
         return "the time of an event must be a date or a number of seconds; it is not"
-    return Event(user=user, item=item, time=time, kind=clean(cell(row, "kind"))[:LONGEST_NAME] or DEFAULT_KIND)
+    return Event(user=user, item=item, time=time, kind=clean(values.get("kind"))[:LONGEST_NAME] or DEFAULT_KIND)
+
+
+def _missing(time: Any) -> bool:
+    """Return True if a cell for a time is empty."""
+    return time is None or str(time).strip() == ""
 
 
 def _time(given: Any) -> float | None:
-    """A small number is a place in an order, not a date."""
+    """Return a time in seconds, or None. Small numbers are accepted: they are positions in an order, not dates."""
     try:
         number = float(given if isinstance(given, int | float) else str(given).strip())
     except ValueError:
         return parse_time(given, UTC)
+    except OverflowError:
+        return None
     if not abs(number) < LATEST:
         return None
     return number / 1000 if abs(number) > MILLISECONDS else number
 
 
 def to_item(row: Mapping[str, Any]) -> Item | str:
-    """The item of a row, or why it is none."""
-    id = clean(cell(row, "id"))
+    """Return the item of a row, or the reason to skip it."""
+    values = by_role(row)
+    id = _id(values.get("id"))
     if not id or len(id) > LONGEST_NAME:
-        return f"an item must have an id of at most {LONGEST_NAME} characters; it has not"
-    given = cell(row, "tags")
+        return f"an item must have an id of at most {LONGEST_NAME} characters; it has none, or a longer one"
+    given = values.get("tags")
     names = given if isinstance(given, list) else clean(given).replace(";", "|").split("|")
     tags = tuple(dict.fromkeys(clean(one)[:LONGEST_NAME] for one in names if clean(one)))[:MOST_TAGS]
     try:
-        price: float | None = float(cell(row, "price"))
-    except (TypeError, ValueError):
+        price: float | None = float(values["price"])
+    except (KeyError, TypeError, ValueError, OverflowError):
         price = None
     return Item(
         id=id,
-        title=clean(cell(row, "title"))[:LONGEST_TEXT],
-        description=clean(cell(row, "description"))[:LONGEST_TEXT],
+        title=clean(values.get("title"))[:LONGEST_TEXT],
+        description=clean(values.get("description"))[:LONGEST_TEXT],
         tags=tags,
         price=price if price is not None and math.isfinite(price) else None,
     )
 
 
-def read_events(source: str | Path | Table, problems: Counter[str]) -> Iterator[Event]:
-    """The events of a table."""
-    table = open_given(source)
+def read_events(source: str | Path | Table, problems: Counter[str], *, encoding: str = "utf-8") -> Iterator[Event]:
+    """Yield the events of a table, and count skipped rows in `problems`. In a table without times, the order of the
+    rows is the order of the events."""
+    table = open_given(source, encoding=encoding)
+    _check_columns(table, "events", ("user", "item"))
+    undated: list[tuple[int, dict[str, Any]]] = []
+    dated = False
     for number, (_, row) in enumerate(rows_given(table)):
-        found = to_event(row, otherwise=float(number))
+        found = to_event(row, otherwise=None)
+        if found == UNDATED and not dated:
+            undated.append((number, row))
+        elif isinstance(found, str):
+            problems[found] += 1
+        else:
+            dated = True
+            yield found
+    for number, row in undated:
+        found = UNDATED if dated else to_event(row, otherwise=float(number))
         if isinstance(found, str):
             problems[found] += 1
         else:
@@ -128,9 +172,10 @@ def read_events(source: str | Path | Table, problems: Counter[str]) -> Iterator[
     _count(table, problems)
 
 
-def read_items(source: str | Path | Table, problems: Counter[str]) -> Iterator[Item]:
-    """The items of a table."""
-    table = open_given(source)
+def read_items(source: str | Path | Table, problems: Counter[str], *, encoding: str = "utf-8") -> Iterator[Item]:
+    """Yield the items of a table, and count skipped rows in `problems`."""
+    table = open_given(source, encoding=encoding)
+    _check_columns(table, "items", ("id",))
     for _, row in rows_given(table):
         found = to_item(row)
         if isinstance(found, str):
@@ -140,14 +185,28 @@ def read_items(source: str | Path | Table, problems: Counter[str]) -> Iterator[I
     _count(table, problems)
 
 
+def _check_columns(table: Table, what: str, roles: Sequence[str]) -> None:
+    """Raise DataError if a table lacks a required column."""
+    names = {name.strip().casefold() for name in table.columns}
+    missing = [role for role in roles if not names & set(COLUMNS[role])]
+    if missing:
+        raise DataError(
+            f"{table.source} must have the columns of {what}, with {' and '.join(missing)}; got "
+            f"{', '.join(table.columns)[:200]}. Rename a column (accepted names of {missing[0]}: "
+            f"{', '.join(COLUMNS[missing[0]])})."
+        )
+
+
 def _count(table: Table, problems: Counter[str]) -> None:
     for kind, count in table.problems.counts.items():
         problems[kind.replace("_", " ")] += count
 
 
 def parse_kinds(given: Mapping[str, float]) -> dict[str, float]:
-    """The weights of kinds, those given instead of the usual ones."""
+    """Return the loss weights by kind: the defaults, overridden by those given."""
     for name, weight in given.items():
         if not (math.isfinite(weight) and 0 <= weight <= 1000):
-            raise DataError(f"the weight of a kind must be from 0 to 1000; got {weight} for {name[:40]!r}.")
+            raise DataError(
+                f"the weight of a kind must be from 0 to 1000; got {weight} for {name[:40]!r}. Give another weight."
+            )
     return KINDS | dict(given)

@@ -24,7 +24,7 @@ export function browsePanel(shared) {
       el("div", { class: "settings" }, field("browse.user", user), field("browse.kind", kind)),
       el("h2", { t: "browse.past" }), past, el("h2", { t: "browse.items" }), search, items),
     el("section", { class: "card stack" },
-      el("div", { class: "settings" }, field("browse.diversity", diversity), field("browse.novelty", novelty), field("browse.tag", tag), field("browse.other", other)),
+      el("div", { class: "settings dials" }, field("browse.diversity", diversity), field("browse.novelty", novelty), field("browse.tag", tag), field("browse.other", other)),
       el("label", { class: "check" }, why, el("span", { t: "browse.why" })), what, real, lists));
   let then = [];
   let before = new Map();
@@ -57,27 +57,37 @@ export function browsePanel(shared) {
   }
 
   function card(one, place) {
-    const head = el("span", { class: "item-head" }, el("span", { dir: "auto", text: one.title || one.item }), place === null ? "" : el("span", { class: "hint", text: String(place + 1) }));
+    const head = el("span", { class: "item-head" }, place === null ? "" : el("span", { class: "hint place", text: String(place + 1) }), el("span", { class: "name", dir: "auto", text: one.title || one.item }));
     const made = el("button", { type: "button", class: "item", "data-item": one.item, on: { click: () => click(one.item) } }, head, el("span", { class: "hint", dir: "auto", text: one.tags.join(" · ") }));
     return made;
   }
 
-  function listed(found, main) {
+  /** How far an item has moved since the list before. */
+  function moved(place, was) {
+    if (was === undefined) return el("span", { class: "move", t: "browse.new" });
+    if (was === place) return "";
+    return el("span", { class: "move", text: `${was > place ? "▲" : "▼"} ${Math.abs(was - place)}` });
+  }
+
+  function listed(found, main, began) {
     const rows = found.items.map((one, place) => {
       const made = card(one, place);
       const was = before.get(one.item);
-      if (main && before.size && (was === undefined || was > place)) made.classList.add("risen");
-      if (why.checked) {
+      if (main && before.size) {
+        if (was === undefined || was > place) made.classList.add("risen");
+        made.querySelector(".item-head").append(moved(place, was));
+      }
+      if (why.checked && began) {
         made.append(one.because
           ? el("span", { class: "hint because", t: "browse.because", v: { title: one.because.title || one.because.item, fall: (-one.because.fall).toFixed(2) } })
           : el("span", { class: "hint", t: "browse.none-because" }));
       }
-      const consider = button("browse.if", () => { then = [one]; refresh(); }, { class: "quiet" });
+      const consider = button("browse.if", () => { then = [one]; refresh(); }, { class: "quiet", title: "browse.if-title" });
       return el("div", { class: "row-of-list" }, made, main ? consider : "");
     });
     if (main) before = new Map(found.items.map((one, place) => [one.item, place]));
     if (!rows.length) rows.push(el("p", { class: "missing", t: "browse.empty" }));
-    return el("div", { class: "stack", "data-model": found.model }, el("h2", { t: "browse.list", v: { model: found.model } }), ...rows);
+    return el("div", { class: "column", "data-model": found.model }, el("h2", { t: "browse.list", v: { model: found.model } }), ...rows);
   }
 
   async function refresh() {
@@ -96,7 +106,7 @@ export function browsePanel(shared) {
       real.hidden = !then.length;
       if (then.length) put(what, "browse.what-if", { title: then[0].title || then[0].item });
       else { delete what.dataset.t; what.textContent = ""; }
-      lists.replaceChildren(...found.map((one, place) => listed(one, place === 0)));
+      lists.replaceChildren(...found.map((one, place) => listed(one, place === 0, events.length > 0 || then.length > 0)));
     } catch (problem) {
       failed(problem);
     }
@@ -110,8 +120,10 @@ export function browsePanel(shared) {
         kind.replaceChildren(...shared.kinds.map((name) => el("option", { value: name, text: name })));
         kind.value = shared.kinds.includes("view") ? "view" : shared.kinds[0];
         tag.replaceChildren(el("option", { value: "", t: "browse.any" }), ...shared.tags.map((name) => el("option", { value: name, text: name })));
-        other.replaceChildren(el("option", { value: "", t: "browse.none" }), ...shared.models.map((name) => el("option", { value: name, text: name })));
       }
+      const compared = other.value;
+      other.replaceChildren(el("option", { value: "", t: "browse.none" }), ...shared.models.map((name) => el("option", { value: name, text: name })));
+      other.value = shared.models.includes(compared) ? compared : "";
       await Promise.all([find(), refresh()]);
     },
   };
