@@ -95,11 +95,9 @@ def show_switch(name: str, folder: Path, *, model: str, switched: bool) -> None:
         say(console, f"The current model stays in use. The new one is kept as {model}.")
 
 
-def show_rolled_back(model: str, *, before: str | None = None, command: str = "") -> None:
-    """Report a roll-back to a model, if known from the one in use before, and the command that undoes it."""
-    if before is None:
-        text = f"Model {model} is now in use."
-    elif before == model:
+def show_rolled_back(model: str, *, before: str, command: str) -> None:
+    """Report a roll-back from the model in use before to another, and the command that undoes it."""
+    if before == model:
         text = f"Model {model} was already in use; nothing was changed."
     else:
         text = (

@@ -1,7 +1,6 @@
 """`segue monitor`: sentiment by topic and company, with alarms when it changes."""
 
 import os
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeAlias
 
@@ -22,6 +21,7 @@ from segue.cli.applications import (
     folder_or_temporary,
     log_to_terminal,
     show_address,
+    show_checked,
     show_copy,
     show_json,
     show_restored,
@@ -250,6 +250,7 @@ def run(
     from segue.apps.monitor.run import run_monitor
     from segue.apps.monitor.settings import MonitorSettings
     from segue.apps.monitor.sources import Listed, read_sources
+    from segue.apps.monitor.store import MONITOR
 
     console = Console(stderr=True, highlight=False, emoji=False)
     log_to_terminal()
@@ -268,6 +269,12 @@ def run(
             )
         listed = prepare_demo(folder, data, listed, told=lambda said: console.print(said, soft_wrap=True, markup=False))
 
+    def started(address: str) -> None:
+        if check:
+            show_checked(console, folder, model=MONITOR.current_model(folder), host=host)
+        else:
+            show_address(console, address)
+
     run_monitor(
         folder,
         listed=listed,
@@ -278,7 +285,7 @@ def run(
         settings=chosen,
         webhook=told,
         password=os.environ.get(PASSWORD, ""),
-        started=partial(show_address, console),
+        started=started,
         check=check,
     )
 
@@ -374,8 +381,10 @@ def roll_back(
       segue monitor roll-back monitor
     """
     from segue.apps.monitor.interface import roll_back_monitor
+    from segue.apps.monitor.store import MONITOR
 
-    show_rolled_back(roll_back_monitor(monitor, to=to))
+    before = MONITOR.current_model(monitor)
+    show_rolled_back(roll_back_monitor(monitor, to=to), before=before, command=f"segue monitor roll-back {monitor}")
 
 
 def back_up(monitor: MonitorArgument, out: OutOption) -> None:

@@ -1,6 +1,5 @@
 """`segue recommend`: recommendations from user events and item texts."""
 
-from functools import partial
 from pathlib import Path
 from typing import Annotated, TypeAlias
 
@@ -19,6 +18,7 @@ from segue.cli.applications import (
     folder_or_temporary,
     log_to_terminal,
     show_address,
+    show_checked,
     show_copy,
     show_json,
     show_restored,
@@ -210,6 +210,7 @@ def run(
     from segue.apps.keys import read_role_keys
     from segue.apps.recommend.run import run_recommender
     from segue.apps.recommend.settings import ServiceSettings
+    from segue.apps.recommend.store import RECOMMEND
 
     console = Console(stderr=True, highlight=False, emoji=False)
     log_to_terminal()
@@ -221,6 +222,12 @@ def run(
 
         prepare_demo(folder, data, told=lambda said: console.print(said, soft_wrap=True, markup=False))
 
+    def started(address: str) -> None:
+        if check:
+            show_checked(console, folder, model=RECOMMEND.current_model(folder), host=host)
+        else:
+            show_address(console, address)
+
     run_recommender(
         folder,
         host=host,
@@ -228,7 +235,7 @@ def run(
         keys=None if keys is None else read_role_keys(keys),
         local=is_local(host),
         settings=chosen,
-        started=partial(show_address, console),
+        started=started,
         check=check,
     )
 
@@ -296,8 +303,10 @@ def roll_back(
       segue recommend roll-back rec
     """
     from segue.apps.recommend.interface import roll_back_recommender
+    from segue.apps.recommend.store import RECOMMEND
 
-    show_rolled_back(roll_back_recommender(rec, to=to))
+    before = RECOMMEND.current_model(rec)
+    show_rolled_back(roll_back_recommender(rec, to=to), before=before, command=f"segue recommend roll-back {rec}")
 
 
 def back_up(rec: RecArgument, out: OutOption) -> None:

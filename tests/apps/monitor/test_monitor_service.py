@@ -226,6 +226,9 @@ def test_back_up_restore_and_the_command_line(filled: Server, tmp_path: Path) ->
     ):
         done = command("monitor", *words)
         assert done.returncode == 0, done.stderr
+    checked = command("monitor", "run", tmp_path / "again", "--port", "0", "--check", width=400)
+    assert "can be run: model 0001 was loaded" in checked.stderr
+    assert "serving on" not in checked.stderr
     (tmp_path / "copy" / "monitor.sqlite").write_bytes(b"x")
     assert command("monitor", "restore", str(tmp_path / "copy"), "--out", str(tmp_path / "b")).returncode == 2
 

@@ -238,6 +238,9 @@ def test_learning_again_is_measured_before_it_is_used(rec: Path) -> None:
     assert re.search(r"0001 won \d+, 0002 won \d+, neither \d+; p = [01]\.", compared.stdout), compared.stderr
     assert "0001 is now in use" in command("recommend", "roll-back", rec, "--to", "0001").stdout
     assert "earlier model" in command("recommend", "roll-back", rec).stderr
+    checked = command("recommend", "run", rec, "--port", "0", "--check", width=400)
+    assert "can be run: model 0001 was loaded" in checked.stderr
+    assert "serving on" not in checked.stderr
     assert "must be one of" in command("recommend", "compare", rec, "0001", "0009").stderr
 
 
