@@ -24,22 +24,15 @@ from segue.apps.desk.settings import DeskSettings
 from segue.apps.desk.store import DESK, Said
 from segue.apps.folder import MODELS, model_names
 from segue.errors import CheckpointError, ConfigError
-from tests.apps.faq import rows
 from tests.command import command
 
-FEW = ("hours", "card", "order", None)
-"""Topics of a desk that is learned quickly; None for questions outside."""
 QUESTIONS = ("gift voucher please", "can I buy a gift voucher", "voucher as a gift", "a voucher for a friend")
 ANSWER = "Gift vouchers are at the till."
 
 
-@pytest.fixture(scope="module")
-def learned(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """As that of all tests, with fewer topics: each of these tests learns three times or more."""
-    out = tmp_path_factory.mktemp("desk") / "desk"
-    few = [row for row in rows() if row["intent"] in FEW]
-    segue.learn_desk(few, out, model="none", error=0.05, progress=False)
-    return out
+@pytest.fixture(scope="session")
+def learned(learned_few: Path) -> Path:
+    return learned_few
 
 
 def done(desk: Path, work: Callable[[Connection], Any]) -> Any:
