@@ -1,6 +1,7 @@
 """A verb, or a function, in a process of its own that is forked from this one: a real process, with signals and an exit
 code, that has imported everything already. What is imported, and what a shell does, is tested with
-`tests.command.script`, and torchrun itself in test_resume and test_pretrain."""
+`tests.command.script`, torchrun itself in test_resume (make test-long), and what it tells its processes in
+test_pretrain."""
 
 import contextlib
 import gc

@@ -15,6 +15,8 @@ from tests.apps.running import running
 from tests.serve.running import Server
 
 SECRET = "a secret of sixteen and more"
+FEW = ("hours", "card", "order", None)
+"""Topics of the smaller desk; None for questions outside."""
 KEYS = {"agent": "agent-alice-0123456789", "operator": "operator-bob-0123456789"}
 
 
@@ -23,6 +25,15 @@ def learned(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A desk without vectors, which is quick; tests that write copy it. It answers whatever it is half sure of."""
     out = tmp_path_factory.mktemp("desk") / "desk"
     segue.learn_desk(rows(), out, model="none", error=0.05, progress=False)
+    return out
+
+
+@pytest.fixture(scope="session")
+def learned_few(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same with a few topics, for tests that learn again, which takes three times as long as to learn."""
+    out = tmp_path_factory.mktemp("desk") / "desk"
+    few = [row for row in rows() if row["intent"] in FEW]
+    segue.learn_desk(few, out, model="none", error=0.05, progress=False)
     return out
 
 

@@ -10,8 +10,14 @@ from pathlib import Path
 import segue.apps.desk.run
 import segue.apps.monitor.run
 import segue.apps.recommend.run  # noqa: F401  (a process that is forked has then imported what it needs)
+from segue.apps import running as watching
+from segue.apps.monitor import service as monitor_service
+from segue.apps.recommend import service as recommend_service
 from tests.forked import forked_call
 from tests.serve.running import SECONDS, Server, serving
+
+WATCHED = 0.1
+"""Seconds between two looks at which model is in use: tests wait for them."""
 
 
 class Ready:
@@ -23,6 +29,8 @@ class Ready:
         port, self._port = os.pipe()
 
         def work() -> int:
+            for module in (watching, monitor_service, recommend_service):  # in the new process only
+                vars(module)["WATCHED"] = WATCHED
             arguments = [application, "run", str(place), "--port", os.read(port, 8).decode(), *map(str, options)]
             return serving(self._log, arguments)
 

@@ -36,9 +36,9 @@ def answered_by_agent(client: httpx.Client, question: str, answer: str) -> str:
 
 
 def test_what_agents_answer_is_learned_and_can_be_taken_back(
-    desk: Path, tmp_path: Path, new_database: Callable[[], str | None]
+    learned_few: Path, tmp_path: Path, new_database: Callable[[], str | None]
 ) -> None:
-    with_database(desk, new_database())
+    desk = with_database(shutil.copytree(learned_few, tmp_path / "desk"), new_database())
     file = isinstance(DESK.place_of(desk), Path)
     with pytest.raises(ConfigError, match="accepted answers that it has not learned"):
         segue.improve_desk(desk, progress=False)

@@ -146,11 +146,15 @@ def segue(*arguments: str) -> tuple[int, str]:
 def tree(folder: Path) -> dict[str, bytes]:
     """Every file and link."""
     found = {}
-    for path in folder.rglob("*"):
-        if path.is_symlink():
-            found[path.relative_to(folder).as_posix()] = os.readlink(path).encode()
-        elif path.is_file():
-            found[path.relative_to(folder).as_posix()] = path.read_bytes()
+    for place, folders, files in os.walk(folder):  # quicker than Path.rglob
+        inside = os.path.relpath(place, folder)
+        for name in (*folders, *files):
+            path, key = os.path.join(place, name), os.path.normpath(os.path.join(inside, name))
+            if os.path.islink(path):
+                found[key] = os.readlink(path).encode()
+            elif os.path.isfile(path):
+                with open(path, "rb") as file:
+                    found[key] = file.read()
     return found
 
 

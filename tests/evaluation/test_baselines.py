@@ -56,7 +56,7 @@ def test_the_regression_is_that_of_scikit_learn(
 ) -> None:
     monkeypatch.setattr(baselines, "SMALLEST_GRADIENT", 1e-12)
     monkeypatch.setattr(baselines, "MOST_STEPS", 5000)
-    texts, gold_NC = some_texts(120, classes=classes)
+    texts, gold_NC = some_texts(60, classes=classes)
     regression = _Regression(texts, gold_NC, counted="words", multiple=False)
     regression.fit(INVERSE_PENALTIES[0])  # going on from another penalty makes no difference
     regression.fit(inverse_penalty)

@@ -118,18 +118,26 @@ def test_an_encoder_shares_the_weights_and_leaves_the_kernels_of_the_trunk() -> 
 # ----------------------------------------------------------------------------------------------------- exported
 
 
-@pytest.fixture(scope="module")
-def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """A model folder of each of two kinds, and what `export` makes of them."""
+@pytest.fixture(scope="session")
+def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A model folder of each of two kinds."""
     place = tmp_path_factory.mktemp("export")
     tokenizer = ByteTokenizer(specials=("eod",))
     save_tokenizer(tokenizer, place / "tokenizer")
     words = {"size": tokenizer.size, "cutoffs": [100, 180], "shrink": 2}
     save(small("transformer-xl-lm1b", vocabulary=words), place / "xl", tokenizer=place / "tokenizer")
     save(small("xlnet-base"), place / "xlnet")
-    export(place / "xl", place / "step", ExportSettings(what="step", rows=2))
-    export(place / "xlnet", place / "encoder", ExportSettings(what="encoder"))
-    return {path.name: path for path in place.iterdir()}
+    return {"xl": place / "xl", "xlnet": place / "xlnet"}
+
+
+@pytest.fixture(scope="session")
+def folders(models: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """The models, and what `export` makes of them: in ONNX, which takes seconds, so what needs it not asks for
+    `models`."""
+    place = tmp_path_factory.mktemp("exported")
+    export(models["xl"], place / "step", ExportSettings(what="step", rows=2))
+    export(models["xlnet"], place / "encoder", ExportSettings(what="encoder"))
+    return {**models, "step": place / "step", "encoder": place / "encoder"}
 
 
 def load(folder: Path) -> LanguageModel:
@@ -213,12 +221,12 @@ def test_the_example_of_the_card_runs(folders: dict[str, Path], name: str) -> No
     assert result.stdout.strip()
 
 
-def test_a_program_of_torch_export(folders: dict[str, Path], tmp_path: Path) -> None:
+def test_a_program_of_torch_export(models: dict[str, Path], tmp_path: Path) -> None:
     """Files of one's own may be loaded; the code of this project never does."""
-    export(folders["xlnet"], tmp_path / "step", ExportSettings(what="step", format="torch", memory_length=5))
+    export(models["xlnet"], tmp_path / "step", ExportSettings(what="step", format="torch", memory_length=5))
     assert "run any code" in (tmp_path / "step" / "README.md").read_text()
     program = torch.export.load(tmp_path / "step" / "model.pt2").module()
-    step, ids = StreamStep(load(folders["xlnet"]), memory_length=5), random_ids(1, 8)
+    step, ids = StreamStep(load(models["xlnet"]), memory_length=5), random_ids(1, 8)
     initial = np.load(tmp_path / "step" / "initial.npz")
     state = [torch.from_numpy(initial[name]) for name in STATE]
     found = []
@@ -256,7 +264,7 @@ def test_a_compiled_step() -> None:
 # ------------------------------------------------------------------------------------------------------ refused
 
 
-def test_what_differs_is_not_written(folders: dict[str, Path], tmp_path: Path, monkeypatch) -> None:
+def test_what_differs_is_not_written(models: dict[str, Path], tmp_path: Path, monkeypatch) -> None:
     write = exporting._write_torch
 
     def wrong(program, folder):
@@ -265,7 +273,7 @@ def test_what_differs_is_not_written(folders: dict[str, Path], tmp_path: Path, m
 
     monkeypatch.setattr(exporting, "_write_torch", wrong)
     with pytest.raises(CheckpointError, match=r"must equal its model to 0.0001; got a difference of 0\.0\d+ "):
-        export(folders["xlnet"], tmp_path / "out", ExportSettings(what="step", format="torch"))
+        export(models["xlnet"], tmp_path / "out", ExportSettings(what="step", format="torch"))
     assert list(tmp_path.iterdir()) == []
 
 
@@ -279,12 +287,12 @@ def test_nan_is_not_written(tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
-def test_without_the_packages(folders: dict[str, Path], tmp_path: Path, monkeypatch) -> None:
+def test_without_the_packages(models: dict[str, Path], tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setitem(sys.modules, "onnxscript", None)
     with pytest.raises(
         ConfigError, match=r"onnxscript is not installed. Install them: pip install onnx onnxscript onnxruntime"
     ):
-        export(folders["xlnet"], tmp_path / "out", ExportSettings(what="encoder"))
+        export(models["xlnet"], tmp_path / "out", ExportSettings(what="encoder"))
 
 
 def test_a_folder_that_is_in_the_way(folders: dict[str, Path], tmp_path: Path) -> None:
@@ -297,7 +305,7 @@ def test_a_folder_that_is_in_the_way(folders: dict[str, Path], tmp_path: Path) -
         export(folders["xlnet"], folders["encoder"], ExportSettings(what="encoder"))
 
 
-def test_settings_that_mean_nothing(folders: dict[str, Path], tmp_path: Path) -> None:
+def test_settings_that_mean_nothing(models: dict[str, Path], tmp_path: Path) -> None:
     cases = [
         (ExportSettings(what="encoder", rows=2), "rows applies only to a step"),
         (ExportSettings(what="encoder", memory_length=2), "memory_length applies only to a step"),
@@ -306,7 +314,7 @@ def test_settings_that_mean_nothing(folders: dict[str, Path], tmp_path: Path) ->
     ]
     for settings, message in cases:
         with pytest.raises(ConfigError, match=message):
-            export(folders["xlnet"], tmp_path / "out", settings)
+            export(models["xlnet"], tmp_path / "out", settings)
     save(noisy(MODELS["gpt"]), tmp_path / "gpt")
     with pytest.raises(ConfigError, match="no memory of its own"):
         export(tmp_path / "gpt", tmp_path / "out", ExportSettings(what="step", format="torch"))

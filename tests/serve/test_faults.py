@@ -337,7 +337,7 @@ OPTIONS = (
 def test_sessions_never_mix(folders: dict[str, Path], tmp_path: Path) -> None:
     """Four at a time, with so little memory that sessions go to disk and come back all the time."""
     with running([folders["xl"]], tmp_path, *OPTIONS) as server:
-        _isolated(server, folders["xl"], steps=40, sessions=12)
+        _isolated(server, folders["xl"], steps=25, sessions=12)
 
 
 @pytest.mark.long

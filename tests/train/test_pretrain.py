@@ -1,15 +1,14 @@
 """Whole runs through the command: stopped by Ctrl-C, SIGTERM or kill -9 and resumed, they equal one never stopped."""
 
 import json
-import os
 import resource
 import shlex
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from torch.distributed.launcher.api import elastic_launch
+from torch.distributed.run import config_from_args, parse_args
 
 from segue.api.configs import run_config
 from segue.config import load
@@ -18,6 +17,7 @@ from segue.errors import ConfigError, DataError
 from segue.model import LanguageModel
 from segue.train.loop import StepReport
 from segue.train.pretrain import Ended, Validated, pretrain
+from tests.forked import forked_call, together, verb
 from tests.train.runs import arguments, command, config_of, done, finish, steps_logged, wait_for_step, write_inputs
 
 
@@ -185,6 +185,15 @@ def test_half_losses_train_on_half_and_validate_on_all(work: Path, tmp_path: Pat
     assert losses["all"][1] == pytest.approx(losses["second_half"][1], abs=1e-6)
 
 
+def torchrun(*arguments: str) -> int:
+    """What torchrun does with these words, but that its two processes are forked and import nothing: the largest exit
+    code. make test-long starts the program itself (test_resume)."""
+    alone = ["--rdzv-backend", "c10d", "--rdzv-endpoint", "localhost:0", "--rdzv-id", "test"]  # as --standalone has it
+    config, _, _ = config_from_args(parse_args([*alone, "--nproc-per-node", "2", "segue"]))
+    config.start_method = "fork"
+    return max(elastic_launch(config, verb)(arguments).values())
+
+
 def test_two_processes_through_the_command(work: Path) -> None:
     """torchrun gives the losses of one process, and one process may go on where two stopped."""
     settings = ["model.dropout=0.0", "train.schedule=constant", "train.save_every=100", "train.validate_every=4"]
@@ -198,16 +207,8 @@ def test_two_processes_through_the_command(work: Path) -> None:
         return [line["validation_loss"] for line in lines if "validation_loss" in line]
 
     assert done(work, "one", *settings, "train.steps=12")[0] == 0
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "segue"]
-    result = subprocess.run(
-        [*launcher, "pretrain", *arguments(work, "two", *settings, "train.steps=8")],
-        capture_output=True,
-        text=True,
-        check=False,
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
-        timeout=240,
-    )
-    assert result.returncode == 0, result.stderr[-2000:]
+    words = ["pretrain", *arguments(work, "two", *settings, "train.steps=8")]
+    together([forked_call(lambda: torchrun(*words), environment={"OMP_NUM_THREADS": "1"})])
     assert done(work, "two", *settings, "train.steps=12")[0] == 0
     first, second = losses("one"), losses("two")
     assert sorted(second) == list(range(1, 13))

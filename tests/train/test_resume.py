@@ -27,7 +27,7 @@ ROOT = Path(__file__).parents[2]
 STEPS, FEW_STEPS = 24, 14
 COMMON = [f"train.steps={STEPS}", "model.dropout=0.1", "train.save_every=5", "train.validate_every=8"]
 COMMON += ["train.validation_steps=4"]
-FEW = [*COMMON, f"train.steps={FEW_STEPS}"]
+FEW = [*COMMON, f"train.steps={FEW_STEPS}", "model.num_layers=1"]
 SETTINGS = {  # of the work that two processes share
     "plain": [],
     "accumulated": ["train.accumulate=2"],

@@ -6,6 +6,9 @@ import torch
 
 from segue.config import ModelConfig
 
+PEAK_SECONDS = 0.4
+"""Duration of the measurement of peak performance, in seconds."""
+
 
 def multiply_adds(config: ModelConfig, *, segment_length: int, predicted: int = 0) -> float:
     """Return the multiply-adds of a forward pass per token of a segment, with a full memory. `predicted` positions have
@@ -35,11 +38,11 @@ def _softmax(config: ModelConfig) -> float:
     return float(head + 0.1 * sum(tails) / len(tails))
 
 
-def matrix_product_peak(dtype: torch.dtype = torch.float32, *, seconds: float = 0.4, size: int = 1024) -> float:
+def matrix_product_peak(dtype: torch.dtype = torch.float32, *, size: int = 1024) -> float:
     """Return the multiply-adds per second of a plain matrix product on this machine, the best of several."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     a, b = (torch.ones(size, size, device=device, dtype=dtype) for _ in range(2))  # consumes no random numbers
-    best, end = float("inf"), time.perf_counter() + seconds
+    best, end = float("inf"), time.perf_counter() + PEAK_SECONDS
     while time.perf_counter() < end:
         started = time.perf_counter()
         a @ b

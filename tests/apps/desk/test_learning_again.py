@@ -30,6 +30,11 @@ QUESTIONS = ("gift voucher please", "can I buy a gift voucher", "voucher as a gi
 ANSWER = "Gift vouchers are at the till."
 
 
+@pytest.fixture(scope="session")
+def learned(learned_few: Path) -> Path:
+    return learned_few
+
+
 def done(desk: Path, work: Callable[[Connection], Any]) -> Any:
     with DESK.opened(desk) as database:
         return database.do(work)
