@@ -183,7 +183,7 @@ def test_the_verbs(desk: Path, tmp_path: Path) -> None:
 
 def test_roll_back_and_restore_say_what_they_did(desk: Path, tmp_path: Path) -> None:
     def said(*words: object) -> str:
-        done = command("desk", *words)
+        done = command("desk", *words, width=1000)
         return " ".join((done.stdout + done.stderr).split())
 
     shutil.copytree(desk / MODELS / "0001", desk / MODELS / "0002")
