@@ -1,5 +1,6 @@
 """Reviews: the question that an answer is paired with, and what a reviewer decides."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -8,6 +9,11 @@ import segue
 from segue.apps.desk import reviews, store
 from segue.apps.desk.store import Said
 from tests.apps.desk.test_learning_again import accept, done
+
+
+@pytest.fixture(scope="session")
+def learned(learned_few: Path) -> Path:
+    return learned_few
 
 
 def visitor(text: str) -> dict[str, Any]:
