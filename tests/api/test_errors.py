@@ -82,6 +82,17 @@ def test_errors_are_segue_errors() -> None:
         segue.score(3, "a")  # type: ignore[call-overload]
 
 
+@pytest.mark.parametrize("given", [["good", "film"], None, Path("a.txt"), 5])
+def test_a_text_to_write_on_is_one_text(place: Path, given: object) -> None:
+    name = type(given).__name__
+    with pytest.raises(DataError, match=f"^prompt must be a str; got {name}. Call the function once for each text.$"):
+        segue.generate("model", given)  # type: ignore[call-overload]
+    with pytest.raises(DataError, match=f"^text must be a str; got {name}"):
+        segue.infill("xlnet", given)  # type: ignore[arg-type]
+    with pytest.raises(SegueError, match="count must be at least 1; got 0"):
+        segue.generate("model", "good", count=0)
+
+
 def test_a_finetuned_model_is_loaded_by_another_function(place: Path) -> None:
     with pytest.raises(SegueError, match=r"^sentiment must be a language model; .*segue.load_finetuned\('sentiment'\)"):
         segue.load("sentiment")

@@ -74,7 +74,7 @@ def finetune(
             dicts, a dict of columns, a pandas or polars DataFrame, or an Arrow table.
         task: "classify", "pair", "tag", "answer", "regress", "choose", "rank" or "generate".
         out: A new run folder. Default: a temporary one, deleted with the result; `save` keeps the model.
-        valid: Validation examples. Default: hold out 10 % of the training examples.
+        valid: Validation examples. Default: hold out a tenth of the training examples, of a small table up to a fifth.
         test: Test examples, evaluated once at the end. Default: none.
         columns: Columns by role, where column names do not match: {"text": "review", "label": "stars"}.
         settings: Settings to change: {"train.epochs": 5, "read.max_length": 512}, or nested dicts.
@@ -83,7 +83,7 @@ def finetune(
         adapt: Number of epochs to pretrain on the training texts before fine-tuning. Default: none.
         baselines: Whether to measure the majority class and a tuned TF-IDF as baselines of a classifier.
         wide: Whether to combine the classifier with a TF-IDF, saved with it. Default: if the TF-IDF alone beats the
-            classifier alone on the validation examples.
+            classifier alone on 30 or more validation examples.
         tables: Format of files, e.g. `segue.TableSettings(encoding="gb18030", delimiter=";")`. Default: inferred from
             their names.
         progress: Whether to show progress on standard error.

@@ -6,7 +6,7 @@ from typing import overload
 
 from segue.api.errors import python_errors
 from segue.api.models import ModelLike, check_language_model, text_model
-from segue.errors import ConfigError
+from segue.errors import ConfigError, DataError
 from segue.infer.batched import write_batched
 from segue.infer.generation import GeneratedToken
 from segue.infer.infill import InfilledText, infill_text
@@ -108,6 +108,9 @@ def generate(
         >>> segue.generate("model", "The film was", choices=[" good", " bad"]) in (" good", " bad")
         True
     """
+    _check_text("prompt", prompt)
+    if count is not None and count < 1:
+        raise ConfigError(f"count must be at least 1; got {count}. Leave it out for a single text.")
     if beam is not None and (sampling is not None or bias or stop or choices):
         raise ConfigError(
             "a beam search cannot be combined with sampling, bias, stop or choices; got both. Leave one out."
@@ -192,14 +195,15 @@ def infill(
         (`result`).
 
     Raises:
-        ConfigError: If the model is not a permutation model.
-        DataError: If the text has no gaps.
+        ConfigError: If the gaps are too long.
+        DataError: If the model is not a permutation model, or the text has no gaps.
 
     Examples:
         >>> filled = segue.infill("xlnet", "The room was ___ and the staff were kind.", length=1)
         >>> filled.text.startswith("The room was"), len(filled.gaps)
         (True, 1)
     """
+    _check_text("text", text)
     total = length * max(1, text.count(gap) if gap else 1) if isinstance(length, int) else sum(length)
     if total > MOST_FILLED:
         raise ConfigError(
@@ -210,6 +214,12 @@ def infill(
     source = text_model(model)
     settings = biased(sampling or SamplingSettings(greedy=True), bias or {}, source.tokenizer)
     return infill_text(source.model, source.tokenizer, text, gap=gap, lengths=length, order=order, settings=settings)
+
+
+def _check_text(name: str, given: object) -> None:
+    """Raise DataError if a text is not a str, such as a list, which would be read as parts of one text."""
+    if not isinstance(given, str):
+        raise DataError(f"{name} must be a str; got {type(given).__name__}. Call the function once for each text.")
 
 
 def biased(settings: SamplingSettings, bias: Mapping[str, float], tokenizer: Tokenizer) -> SamplingSettings:

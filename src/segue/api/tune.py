@@ -66,7 +66,8 @@ def tune(
         train: Labelled examples, as for `finetune`.
         out: Study folder; an existing study is continued.
         task: The task, as for `finetune`.
-        valid: Validation examples to select the best trial. Default: hold out 10 % of the training examples.
+        valid: Validation examples to select the best trial. Default: hold out a tenth of the
+            training examples, of a small table up to a fifth.
         columns: Columns by role, where column names do not match.
         settings: Settings for all trials: {"train.epochs": 2}.
         space: Search space of ranges and lists: {"train.learning_rate": "1e-5..1e-3:log", "train.batch_size": [8, 16]}.
