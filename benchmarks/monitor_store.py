@@ -125,7 +125,7 @@ def _taken(database: Database, start: int, stop: int, count: int) -> dict[str, A
     weeks."""
     stream = Stream(MonitorSettings(find_names="").rules())
     filled = END - SPAN + SPAN * (start - 1) / count
-    # What an earlier measurement knew of a subject would be followed over all that was filled since, which no stream does.
+    # The state that an earlier measurement left would be followed over all that was filled since, as no stream does.
     database.do(lambda connection: connection.execute("DELETE FROM subjects"))
     database.do(lambda connection: store.set_state(connection, JUDGED, filled))
     times: list[tuple[float, float]] = []

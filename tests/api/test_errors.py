@@ -82,6 +82,14 @@ def test_errors_are_segue_errors() -> None:
         segue.score(3, "a")  # type: ignore[call-overload]
 
 
+def test_a_head_has_no_scores_and_vectors(place: Path) -> None:
+    for function in (segue.score, segue.embed):
+        with pytest.raises(
+            SegueError, match=r"^sentiment must be a language model; .* Use segue.predict\('sentiment', rows"
+        ):
+            function("sentiment", "a")  # type: ignore[operator]
+
+
 @pytest.mark.parametrize("given", [["good", "film"], None, Path("a.txt"), 5])
 def test_a_text_to_write_on_is_one_text(place: Path, given: object) -> None:
     name = type(given).__name__

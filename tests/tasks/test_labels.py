@@ -12,6 +12,7 @@ from segue.errors import DataError
 from segue.tasks.classify import CLASSIFY, ClassifySettings
 from segue.tasks.examples import understand
 from segue.tasks.generate import Generate, GenerateSettings
+from segue.tasks.labels import label_text
 from segue.tasks.overlap import warnings_of
 from segue.tasks.task import Example, Task
 
@@ -80,3 +81,7 @@ def test_too_few_examples_are_said() -> None:
 def test_sources_may_have_several_targets() -> None:
     train = examples(("a", ("x",)), ("a", ("y",)))
     assert warnings_of(Generate(settings=GenerateSettings()), train, {"valid": []}) == []
+
+
+def test_a_label_can_always_be_saved() -> None:
+    assert label_text("b\ud800") == "b\ufffd"

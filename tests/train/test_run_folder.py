@@ -38,6 +38,12 @@ def train(work: Path, run: str, steps: int) -> None:
     assert ended.finished
 
 
+def test_the_last_step_is_logged_however_seldom_others_are(work: Path) -> None:
+    config = config_of(work, "train.steps=3", "train.log_every=1000")
+    list(pretrain(config, work / "seldom"))
+    assert [line["step"] for line in read_metrics(work / "seldom/metrics.jsonl") if "loss" in line] == [3]
+
+
 def state(run: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in (run / "last").rglob("*.safetensors")}
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from segue.api.errors import python_errors
-from segue.api.models import ModelLike, text_model
+from segue.api.models import ModelLike, check_language_model, text_model
 from segue.api.progress import Progress, counted, progress_callback, streamed
 from segue.api.texts import Texts, documents_of
 from segue.data.readers import DocumentRule
@@ -150,6 +150,7 @@ def embed_each(
         >>> [row.document for row in stream], stream.totals.vectors
         ([1, 2, 3, 4, 5, 6], 6)
     """
+    check_language_model(model)
     source = text_model(model)
     settings = EmbedSettings(
         by=by,

@@ -7,7 +7,7 @@ from itertools import groupby
 from typing import Literal, overload
 
 from segue.api.errors import python_errors
-from segue.api.models import ModelLike, text_model
+from segue.api.models import ModelLike, check_language_model, text_model
 from segue.api.progress import Progress, counted, progress_callback, streamed
 from segue.api.texts import Texts, documents_of, texts_of
 from segue.data.readers import DocumentRule
@@ -207,6 +207,7 @@ def score_each(
         >>> stream.totals.documents, lines
         (6, 6)
     """
+    check_language_model(model)
     source = text_model(model)
     settings = ScoreSettings(
         by=by,

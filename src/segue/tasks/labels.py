@@ -7,6 +7,7 @@ from typing import Any
 
 from segue.errors import DataError
 from segue.tasks.task import UnusableRowError
+from segue.text.unicode import without_surrogates
 
 MOST_CLASSES = 10_000
 MISSING = frozenset({"nan", "null", "nat", "<na>", "#n/a"})
@@ -14,14 +15,15 @@ MISSING = frozenset({"nan", "null", "nat", "<na>", "#n/a"})
 
 
 def label_text(value: Any) -> str:
-    """Return a label as text: 1, 1.0 and "1" are the same class, so that tables of different formats agree."""
+    """Return a label as text: 1, 1.0 and "1" are the same class, so that tables of different formats agree. A lone
+    surrogate, which no file can hold, becomes U+FFFD."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, float) and value.is_integer():
         return str(int(value))
     if isinstance(value, float) and math.isnan(value):
         raise UnusableRowError("an empty label")
-    text = str(value).strip() if value is not None else ""
+    text = without_surrogates(str(value)).strip() if value is not None else ""
     if not text:
         raise UnusableRowError("an empty label")
     return text

@@ -130,7 +130,7 @@ def pretrain(
         yield Started(step=state.step, steps=settings.steps, parameters=count, changed=changed, origin=origin)
         stopped_by, due = None, False
         for report in _explained(train(state, batches, settings), last):
-            if report.step % settings.log_every == 0 or report.skipped:
+            if report.step % settings.log_every == 0 or report.skipped or report.step == settings.steps:
                 losses |= _log(metrics, _line(report))
             yield report
             last_step = report.step == settings.steps
