@@ -55,7 +55,7 @@ def test_no_threshold_is_measured_above_what_is_accepted() -> None:
 
 
 def test_the_bound_holds_as_often_as_it_says() -> None:
-    """Of all counts of wrong answers that 150 questions can give, by how likely each is."""
+    """Sum the probabilities of all counts of wrong answers to 150 questions for which the bound holds."""
     for share in (0.01, 0.05, 0.2):
         likely = [comb(150, wrong) * share**wrong * (1 - share) ** (150 - wrong) for wrong in range(151)]
         holds = sum(one for wrong, one in enumerate(likely) if upper_bound(wrong, 150) >= share)

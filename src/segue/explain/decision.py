@@ -1,8 +1,8 @@
 """The prediction of a fine-tuned model as a number, for attribution to words.
 
 In: a fine-tuned model and a row. Out: a Decision: the documents that were read, and a function from versions of them to
-the log-probability of the model's answer for the original row (for `rank` and `regress`, the score). N-grams that may
-be combined with a classifier are left out: they are linear, and their weights are their explanation.
+the log-probability of the model's answer for the original row (for `rank` and `regress`, the score). N-grams that
+are combined with a classifier (`wide`) are not covered: they are linear, and their weights explain them.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -84,11 +84,11 @@ class CompletionRequest(Writing):
     stream_options: StreamOptions | None = None
     """Options of a stream."""
     presence_penalty: float | None = None
-    """Must be 0 or left out: use `repetition_penalty`."""
+    """Not supported: 0 or null. Use `repetition_penalty`."""
     frequency_penalty: float | None = None
-    """Must be 0 or left out: use `repetition_penalty`."""
+    """Not supported: 0 or null. Use `repetition_penalty`."""
     suffix: str | None = None
-    """Must be left out: /v1/infill fills gaps."""
+    """Not supported: null. Use /v1/infill to fill gaps."""
     user: str | None = None
     """Has no effect."""
 

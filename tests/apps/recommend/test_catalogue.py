@@ -69,7 +69,7 @@ def read(model: Recommender, *items: str) -> Session:
 
 
 def test_changed_items_stay_changed(rec: Path) -> None:
-    """Of items that were learned with: tags, price and text are those of the database, also after a new start."""
+    """Tags, price and text of trained items are those of the database, after a restart too."""
     changed = Item(id="red-3", title="A green thing, number 3", tags=("green", "sold-out"), price=99.0)
     for start in (1, 2):
         service = service_of(rec)
