@@ -20,6 +20,7 @@ from tests.tiny import MODELS, noisy, random_ids
 @pytest.fixture(autouse=True)
 def few_rows_in_a_chunk(monkeypatch) -> None:
     monkeypatch.setattr(cross_entropy, "CHUNK_BYTES", 1)
+    monkeypatch.setattr(cross_entropy, "NARROW_CHUNK_BYTES", 1)
     monkeypatch.setattr(cross_entropy, "NATIVE_CHUNK_BYTES", 1)
     monkeypatch.setattr(cross_entropy, "LEAST_ROWS", 3)
 

@@ -19,7 +19,10 @@ from segue.model.kernels import library
 from segue.model.uncompiled import uncompiled
 
 CHUNK_BYTES = 2**26
-"""Bytes of logits per chunk: 500 rows of 32,000 tokens. With half of it, products with the weight are slower."""
+"""Bytes of logits per chunk: 500 rows of 32,000 tokens. With half of it, products with a wide weight are slower."""
+NARROW, NARROW_CHUNK_BYTES = 64, 2**21
+"""Bytes of logits per chunk up to this width: products are then bound by reading and writing logits, which should stay
+in the cache."""
 NATIVE_CHUNK_BYTES = 2**24
 """Bytes of logits per chunk for the native kernel, whose logits take half the bytes and should stay in the cache."""
 LEAST_ROWS = 64
@@ -141,7 +144,8 @@ def _chunk_by_chunk(
     hidden_ND, weight_VD, bias_V = map(_cast, inputs)
     weights_N = weights_N.to(precise)
     nll_N = torch.empty_like(weights_N)
-    count = _rows(len(hidden_ND), size=len(weight_VD), itemsize=precise.itemsize, most_bytes=CHUNK_BYTES)
+    most_bytes = NARROW_CHUNK_BYTES if hidden_ND.shape[1] <= NARROW else CHUNK_BYTES
+    count = _rows(len(hidden_ND), size=len(weight_VD), itemsize=precise.itemsize, most_bytes=most_bytes)
     buffer_CV = hidden_ND.new_empty(count, len(weight_VD))
     for start in range(0, len(hidden_ND), len(buffer_CV)):
         rows = slice(start, start + len(buffer_CV))
