@@ -198,3 +198,18 @@ def test_what_cannot_be_embedded() -> None:
     model.trunk.vocabulary.tables[0].data[TOKENIZER.encode("天")[0]] = float("nan")
     with pytest.raises(DataError, match=r"finite; got nan in document 2 \(text\)"):
         embed_texts(model, TOKENIZER, ["ab", "a天b"], EmbedSettings(batch_tokens=1))
+
+
+def test_weights_that_change_between_texts_are_used() -> None:
+    """The model under the settings of reading is built once, and again where the weights are others."""
+    model = noisy(MODELS["transformer-xl-enwik8-base"])
+    settings = EmbedSettings(layer=1, normalise=False)
+    before = embed_texts(model, TOKENIZER, [TEXT], settings)
+    np.testing.assert_array_equal(embed_texts(model, TOKENIZER, [TEXT], settings), before)
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.mul_(1.1)
+    in_place = embed_texts(model, TOKENIZER, [TEXT], settings)
+    assert not np.array_equal(in_place, before)
+    model.load_state_dict({name: value / 1.1 for name, value in model.state_dict().items()}, assign=True)
+    np.testing.assert_allclose(embed_texts(model, TOKENIZER, [TEXT], settings), before, rtol=1e-5, atol=1e-7)

@@ -168,6 +168,16 @@ def test_adjusted_models_share_their_weights() -> None:
     assert longer.training == model.training
 
 
+@pytest.mark.parametrize("name", [name for name, config in MODELS.items() if config.auxiliary is None])
+@torch.no_grad()
+def test_a_model_of_the_first_layers_has_the_states_of_the_whole(name: str) -> None:
+    model = noisy(MODELS[name]).eval()
+    batch = Batch(ids_BQ=random_ids(2, 7))
+    first = model.adjusted(num_layers=1)
+    assert len(first.trunk.reader.layers) == 1
+    assert torch.equal(first.trunk(batch).layers[1], model.trunk(batch).layers[1])
+
+
 # ------------------------------------------------------------------------------------------------- task heads
 
 

@@ -168,7 +168,9 @@ class _Reader:
             sep = specials.get("sep", specials.get("eod", specials.get("eop")))
             self.first = self.cls if masked else None
             self.closing = [index for index in (sep, None if masked else self.cls) if index is not None]
-        self.plan = make_plan(model, segment_length=settings.segment_length, memory=settings.memory)
+        # Auxiliary classifiers belong to certain layers.
+        layers = None if self.config.auxiliary else max(1, self.layer)
+        self.plan = make_plan(model, segment_length=settings.segment_length, memory=settings.memory, layers=layers)
 
     def read(self, documents: list[Document]) -> Iterator[tuple[int, Tokens, Vectors]]:
         """Yield the states of the tokens to pool, in steps."""

@@ -9,9 +9,10 @@ segment and the memory. Without memory (or with learned positions, which are lim
 of each repeats the window before, and only the rest counts.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,24 +42,44 @@ class ReadingPlan:
     has_memory: bool
 
 
-def make_plan(model: LanguageModel, *, segment_length: int, memory: bool = True) -> ReadingPlan:
-    """Return the plan for a model, with or without its `memory`."""
+def make_plan(
+    model: LanguageModel, *, segment_length: int, memory: bool = True, layers: int | None = None
+) -> ReadingPlan:
+    """Return the plan for a model, with or without its `memory`. `layers`: read with the first layers only."""
     if segment_length < 1:
         raise ConfigError(f"segment_length must be at least 1; got {segment_length}. Try 512.")
     config = model.config
     limit = config.learned_positions
     length = segment_length if limit is None else min(segment_length, limit)
+    settings: dict[str, Any] = {} if layers in (None, config.num_layers) else {"num_layers": layers}
     if config.memory is None or not memory or limit is not None:
-        alone = model if config.memory is None else model.adjusted(memory=None)
+        alone = _adjusted(model, {**settings, "memory": None} if config.memory is not None else settings)
         # A causal window has to begin with a known token, or its first one would have no probability.
         least = 1 if config.objective == "causal" else 0
         context = max(least, window_overlap(length))
         return ReadingPlan(model=alone.eval(), length=length, context=context, has_memory=False)
-    settings: dict[str, object] = {"memory": {"reuse_length": None}}  # segments do not overlap here
+    settings["memory"] = {"reuse_length": None}  # segments do not overlap here
     if config.objective == "causal":
         reach = config.memory.length + 1
         settings["attention_span"] = reach if config.attention_span is None else min(reach, config.attention_span)
-    return ReadingPlan(model=model.adjusted(**settings).eval(), length=length, context=0, has_memory=True)
+    return ReadingPlan(model=_adjusted(model, settings).eval(), length=length, context=0, has_memory=True)
+
+
+_kept: WeakKeyDictionary[LanguageModel, dict[str, tuple[list[int], LanguageModel]]] = WeakKeyDictionary()
+"""Models under other settings, with the addresses of their weights."""
+
+
+def _adjusted(model: LanguageModel, settings: Mapping[str, Any]) -> LanguageModel:
+    """Return `model.adjusted(**settings)`. It is built once for as long as the model has the same weights in memory:
+    building it takes longer than reading a short text."""
+    if not settings:
+        return model
+    addresses = [weight.data_ptr() for weight in model.parameters()]
+    kept = _kept.setdefault(model, {})
+    key = repr(sorted(settings.items()))
+    if key not in kept or kept[key][0] != addresses:
+        kept[key] = addresses, model.adjusted(**settings)
+    return kept[key][1]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,6 +3,7 @@
 The choice of the loss and of the data in training is left to `train` and `data`.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self, cast
@@ -23,6 +24,7 @@ from segue.model.room import check_room
 from segue.model.trunk import TOO_LARGE, Trunk
 
 BACKWARD_READER = "trunk.backward_reader."
+_OF_LAYER = re.compile(r"reader\.(?:layers|per_layer|biases)\.(\d+)\.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,12 +107,10 @@ class LanguageModel(nn.Module):
 
     def adjusted(self, **settings: Any) -> Self:
         """Return a model with the same weights, not copied, under other settings: for example a longer memory for
-        evaluation, or only the forward reader."""
+        evaluation, only the forward reader, or only the first layers."""
         with shapes_only():
             other = type(self)(changed(self.config, **settings))
-        weights = self.state_dict()
-        if other.trunk.backward_reader is None:
-            weights = {name: weight for name, weight in weights.items() if not name.startswith(BACKWARD_READER)}
+        weights = {name: weight for name, weight in self.state_dict().items() if not _left_out(name, other.config)}
         wanted = other.state_dict()
         for name in wanted | weights:
             here, there = (tuple(state[name].shape) if name in state else None for state in (weights, wanted))
@@ -122,6 +122,14 @@ class LanguageModel(nn.Module):
                 )
         other.load_state_dict(weights, assign=True)
         return other.train(self.training)
+
+
+def _left_out(name: str, config: ModelConfig) -> bool:
+    """Return True for a weight of the backward reader or of a layer that the model of a config does not have."""
+    if config.directions != "both" and name.startswith(BACKWARD_READER):
+        return True
+    layer = _OF_LAYER.search(name)
+    return layer is not None and int(layer[1]) >= config.num_layers
 
 
 def _settings(values: Mapping[str, Any]) -> str:

@@ -3,6 +3,7 @@
 import re
 import unicodedata
 from collections.abc import Iterator
+from functools import lru_cache
 
 REPLACEMENT = "\ufffd"
 _SURROGATES = re.compile("[\ud800-\udfff]")
@@ -35,6 +36,7 @@ def without_surrogates(text: str) -> str:
     return text
 
 
+@lru_cache(maxsize=2**16)
 def is_unspaced(character: str) -> bool:
     """Return True if the character belongs to a script that is written without spaces, such as Chinese."""
     code = ord(character)

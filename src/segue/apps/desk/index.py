@@ -4,7 +4,7 @@ In: texts. Out: a score of each text for a query: its BM25 divided by that of th
 different queries are comparable, and words that occur in no text count against all of them.
 """
 
-from collections import Counter
+from array import array
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -74,34 +74,38 @@ class Index:
 
 def build_index(texts: Iterable[str]) -> Index:
     """Build an index in one pass over the texts."""
-    counted = [terms_of(text) for text in texts]
-    having: Counter[str] = Counter()
-    for one in counted:
-        having.update(one.keys())
-    size = len(counted)
+    found: dict[str, int] = {}
+    columns, counts, sizes, lengths = array("i"), array("i"), array("i"), array("i")
+    for text in texts:
+        terms = terms_of(text)
+        columns.extend(found.setdefault(term, len(found)) for term in terms)
+        counts.extend(terms.values())
+        sizes.append(len(terms))
+        lengths.append(terms.total())
+    size = len(lengths)
+    length_N = np.frombuffer(lengths, dtype=np.int32) if size else np.zeros(0, dtype=np.int32)
+    mean = float(length_N.sum()) / max(1, size) or 1.0
+    of_text = np.repeat(np.arange(size, dtype=np.int32), np.frombuffer(sizes, dtype=np.int32) if size else 0)
+    of_term, count = (np.frombuffer(one, dtype=np.int32) if one else of_text for one in (columns, counts))
+    having = np.bincount(of_term, minlength=len(found))
+    # Terms in alphabetical order, without the frequent ones.
     most = size * COMMON if size > MANY else size
-    terms = tuple(sorted(term for term, count in having.items() if count <= most))
-    columns = {term: column for column, term in enumerate(terms)}
-    lengths = [sum(one.values()) for one in counted]
-    mean = sum(lengths) / max(1, size) or 1.0
-    inverse = np.array([np.log(1 + (size - having[term] + 0.5) / (having[term] + 0.5)) for term in terms])
-    places = [
-        (columns[term], number, count)
-        for number, one in enumerate(counted)
-        for term, count in one.items()
-        if term in columns
-    ]
-    table = np.array(places, dtype=np.int64).reshape(-1, 3)
-    order = np.lexsort((table[:, 1], table[:, 0]))
-    of_term, of_text, count = table[order].T
-    weights = inverse[of_term] * _saturated(count, np.array(lengths)[of_text], mean)
+    names = np.array(list(found), dtype=object)
+    kept = np.flatnonzero(having <= most)
+    kept = kept[np.argsort(names[kept])]
+    place = np.full(len(found), -1, dtype=np.int64)
+    place[kept] = np.arange(len(kept))
+    order = np.argsort(place[of_term], kind="stable")[int((place[of_term] < 0).sum()) :]
+    of_text = of_text[order]
+    inverse = np.log(1 + (size - having[kept] + 0.5) / (having[kept] + 0.5))
+    weights = inverse[place[of_term[order]]] * _saturated(count[order], length_N[of_text], mean)
     return Index(
-        terms=terms,
-        starts_V=np.concatenate([[0], np.cumsum(np.bincount(of_term, minlength=len(terms)))]).astype(np.int64),
+        terms=tuple(names[kept].tolist()),
+        starts_V=np.concatenate([[0], np.cumsum(having[kept])]).astype(np.int64),
         texts=of_text.astype(np.int32),
         weights=weights.astype(np.float32),
         inverse_V=inverse.astype(np.float32),
-        mean_length=float(mean),
+        mean_length=mean,
         size=size,
     )
 

@@ -7,6 +7,7 @@ addresses and links are replaced by a placeholder of their kind, so that two ord
 import re
 import unicodedata
 from collections import Counter
+from functools import lru_cache
 from itertools import pairwise
 
 from segue.text.unicode import is_unspaced
@@ -18,8 +19,10 @@ RUNS = (1, 2)
 from 0.89 to 0.83."""
 LONGEST = 4000
 """Maximum number of characters read of a text."""
+KEPT = 2**14
+"""Number of words whose parts are kept, because most words occur again."""
 _KINDS = (
-    (re.compile(r"\S+@\S+\.\w+"), " anaddress "),
+    (re.compile(r"(?<!\S)\S+@\S+\.\w+"), " anaddress "),
     (re.compile(r"https?://\S+|www\.\S+"), " alink "),
     (re.compile(r"\{\w+\}|\d[\d\-./,]{3,}"), " anumber "),
 )
@@ -36,14 +39,7 @@ def normal(text: str) -> str:
 
 def words_of(text: str) -> list[str]:
     """Return the words of a text; a run of characters in a script without spaces is one word."""
-    found = []
-    for word in _WORD.findall(normal(text)):
-        start = 0
-        for place in range(1, len(word) + 1):
-            if place == len(word) or is_unspaced(word[place]) != is_unspaced(word[start]):
-                found.append(word[start:place])
-                start = place
-    return found
+    return [part for word in _WORD.findall(normal(text)) for part in _by_script(word)]
 
 
 def terms_of(text: str) -> Counter[str]:
@@ -51,16 +47,28 @@ def terms_of(text: str) -> Counter[str]:
     words = words_of(text)
     spaced = [word for word in words if not is_unspaced(word[0])]
     found = Counter(spaced)
-    found.update(f"{first} {second}" for first, second in pairwise(spaced))
+    found.update([f"{first} {second}" for first, second in pairwise(spaced)])
     for word in words:
-        if is_unspaced(word[0]):
-            found.update(word[start : start + n] for n in RUNS for start in range(len(word) - n + 1))
-        else:
-            marked = f"<{word}>"
-            found.update(
-                f"~{marked[start : start + n]}"
-                for n in PIECES
-                for start in range(len(marked) - n + 1)
-                if n < len(marked)
-            )
+        found.update(_pieces(word))
     return found
+
+
+@lru_cache(maxsize=KEPT)
+def _by_script(word: str) -> tuple[str, ...]:
+    """Split a word where a script with spaces meets one without."""
+    found, start = [], 0
+    for place in range(1, len(word) + 1):
+        if place == len(word) or is_unspaced(word[place]) != is_unspaced(word[start]):
+            found.append(word[start:place])
+            start = place
+    return tuple(found)
+
+
+@lru_cache(maxsize=KEPT)
+def _pieces(word: str) -> tuple[str, ...]:
+    """Return the subwords of a word, or the character n-grams of a run of characters."""
+    if is_unspaced(word[0]):
+        return tuple(word[start : start + n] for n in RUNS for start in range(len(word) - n + 1))
+    marked = f"<{word}>"
+    lengths = [n for n in PIECES if n < len(marked)]
+    return tuple(f"~{marked[start : start + n]}" for n in lengths for start in range(len(marked) - n + 1))
