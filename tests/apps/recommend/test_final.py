@@ -32,7 +32,13 @@ def known(histories: Histories) -> Known:
         trend_V=np.zeros(ITEMS + 1, dtype=np.float32),
         price_V=np.zeros(ITEMS + 1, dtype=np.float32),
         tags_VT=np.zeros((ITEMS + 1, 0), dtype=np.float32),
+        kinds_K=np.array([1.0, 1.0, 3.0], dtype=np.float32),
     )
+
+
+def history(*events: tuple[int, int, int]) -> np.ndarray:
+    """Events of item, kind and gap bucket."""
+    return np.array(events, dtype=np.int64).reshape(-1, 3)
 
 
 def asked(logs: dict[str, float], draw: np.random.Generator, *, popular: bool = False) -> list[Asked]:
@@ -42,8 +48,8 @@ def asked(logs: dict[str, float], draw: np.random.Generator, *, popular: bool = 
         target = ITEMS if popular else int(draw.integers(1, ITEMS + 1))
         log_V = draw.normal(size=ITEMS + 1).astype(np.float32)
         log_V[target] += logs["own"]
-        seen = np.array([1 + user % (ITEMS - 1)])
-        found.append(Asked(user=user, log_V=log_V, recent=seen, seen=seen, target=target))
+        seen = history((1 + user % (ITEMS - 1), 1, 0))
+        found.append(Asked(user=user, log_V=log_V, recent_N3=seen, seen=seen[:, 0], target=target))
     return found
 
 
@@ -55,12 +61,45 @@ def test_the_best_method_ranks() -> None:
     blind = learn_final(about, asked({"own": 0.0}, draw, popular=True), repeats=True)
     assert abs(blind.weights[0]) < blind.weights[NAMES.index("popularity")]
     log_V = draw.normal(size=ITEMS + 1).astype(np.float32)
-    scores_V = blind.scores(log_V, np.array([3]))
+    scores_V = blind.scores(log_V, history((3, 1, 0)))
     assert int(scores_V.argmax()) == ITEMS
     assert float(np.exp(scores_V).sum()) == pytest.approx(1, abs=1e-5)
     none = learn_final(about, [], repeats=True)
     assert none.method == "network"
-    assert none.scores(log_V, np.array([3])) is log_V
+    assert none.scores(log_V, history((3, 1, 0))) is log_V
+
+
+def test_kind_and_age_of_the_last_event_with_an_item() -> None:
+    about = known(pairs())
+    found = about.features(np.zeros(ITEMS + 1, dtype=np.float32), history((4, 2, 0), (7, 2, 3), (4, 1, 12), (5, 0, 4)))
+    kind_V, gap_V = found[NAMES.index("kind")], found[NAMES.index("gap")]
+    assert kind_V[[4, 5, 7]].tolist() == [1.0, 1.0, 3.0]  # of item 4 the later event, a view, counts
+    assert gap_V[5] > gap_V[4] > gap_V[7] > 0
+    others = np.setdiff1d(np.arange(ITEMS + 1), [4, 5, 7])
+    assert not kind_V[others].any()
+    assert not gap_V[others].any()
+    some = np.array([7, 2, 4])
+    np.testing.assert_array_equal(
+        about.features(np.zeros(3, dtype=np.float32), history((4, 2, 0), (7, 2, 3)), some),
+        about.features(np.zeros(ITEMS + 1, dtype=np.float32), history((4, 2, 0), (7, 2, 3)))[:, some],
+    )
+
+
+def test_a_ranking_learns_that_users_return_to_what_they_bought() -> None:
+    draw = np.random.default_rng(0)
+    about = known(pairs())
+    returning = []
+    for user in range(80):
+        bought, *viewed = draw.permutation(np.arange(1, ITEMS + 1))[:6].tolist()
+        events = [(bought, 2, 5), *((one, 1, 5) for one in viewed)]
+        recent_N3 = history(*(events[place] for place in draw.permutation(6)))
+        log_V = draw.normal(size=ITEMS + 1).astype(np.float32)
+        returning.append(Asked(user=user, log_V=log_V, recent_N3=recent_N3, seen=recent_N3[:, 0], target=bought))
+    found = learn_final(about, returning, repeats=True)
+    assert found.method == "mixed"
+    assert found.weights[NAMES.index("kind")] > 1
+    one = returning[0]
+    assert int(found.scores(one.log_V, one.recent_N3).argmax()) == one.target
 
 
 def test_item_knn_forgets_as_fast_as_is_best() -> None:
@@ -96,7 +135,9 @@ def test_a_final_ranking_is_kept_with_the_model_and_knows_new_items(learned: Pat
     assert again.final is not None
     for one in (model, again):  # whichever was chosen, a mixture must be able to read what is kept
         assert one.final is not None
-        one.final = FinalRanking(known=one.final.known, weights=(1.0, 0.5, 0.2, 0.1, 0.1, 0.1), method="mixed")
+        one.final = FinalRanking(
+            known=one.final.known, weights=(1.0, 0.5, 0.2, 0.1, 0.1, 0.1, 0.1, 0.1), method="mixed"
+        )
     session = model.session()
     model.read(session, [(n, Event(user="u", item=f"red-{n}", time=1e9 + 60 * n)) for n in range(1, 5)])
     other = again.restored(again.saved(session), session.number)

@@ -1,8 +1,9 @@
 """The final ranking: the score of the network combined with simpler features.
 
 The score of an item is a weighted sum of its log-probability by the network, its similarity to recent items (item-kNN),
-its popularity, its trend, the distance of its price from those of recent items, and the tags it shares with them. The
-softmax of the scores over all items is a probability. The weights are fitted to validation events (a conditional
+its popularity, its trend, the distance of its price from those of recent items, the tags it shares with them, and the
+kind and the age of the user's last event with it, if there is one. The softmax of the scores over all items is a
+probability. The weights are fitted to validation events (a conditional
 logit); on the validation events of other users, the combination is compared with the network, item-kNN and popularity
 alone, and the best of the four is used.
 
@@ -20,15 +21,15 @@ from torch import Tensor
 
 from segue.apps.recommend.baselines import LAST, Neighbours
 from segue.apps.recommend.features import popularity
-from segue.apps.recommend.histories import Ints
+from segue.apps.recommend.histories import GAPS, Ints, gap_steps
 
 Floats = NDArray[np.float32]
-NAMES = ("network", "neighbours", "popularity", "trend", "price", "tags")
+NAMES = ("network", "neighbours", "popularity", "trend", "price", "tags", "kind", "gap")
 """Names of the features."""
 ALONE: Mapping[str, tuple[float, ...]] = {
-    "network": (1.0, 0.0, 0.0, 0.0, 0.0, 0.0),
-    "item-kNN": (0.0, 1.0, 1e-4, 0.0, 0.0, 0.0),
-    "popularity": (0.0, 0.0, 1.0, 0.0, 0.0, 0.0),
+    "network": (1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0),
+    "item-kNN": (0.0, 1.0, 1e-4, 0.0, 0.0, 0.0, 0.0, 0.0),
+    "popularity": (0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0),
 }
 """Weights of the methods alone; item-kNN breaks ties by popularity."""
 MIXED = "mixed"
@@ -53,35 +54,39 @@ class Known:
     tags_VT: Floats
     """Tags of each item, scaled to length 1; zeros if it has none."""
 
-    def features(self, log_V: Floats, history: Ints) -> Floats:
-        """Return the features of all items after a history, of which the last events count: [F, V]."""
-        recent = history[-LAST:]
-        found = np.zeros((len(NAMES), len(log_V)), dtype=np.float32)
-        found[0] = log_V
-        shares_V = self._neighbour_shares(recent)
-        found[1] = np.log(FLOOR)
-        found[1, : len(shares_V)] = np.log(shares_V + FLOOR)
-        found[2], found[3] = self.popularity_V, self.trend_V
-        if len(recent):
-            found[4] = -np.abs(self.price_V - self.price_V[recent].mean())
+    kinds_K: Floats
+    """Weight of each kind of event."""
+
+    def features(self, log_C: Floats, history_N3: Ints, places_C: Ints | None = None) -> Floats:
+        """Return the features of some items, or of all, given their log-probabilities by the network: [F, C]. The last
+        of the events (item, kind, gap bucket) of the history count."""
+        recent_N3 = history_N3[-LAST:]
+        items_N = recent_N3[:, 0]
+        of_C = slice(None) if places_C is None else places_C
+        found = np.zeros((len(NAMES), len(log_C)), dtype=np.float32)
+        found[0] = log_C
+        shares_V = np.zeros(len(self.popularity_V), dtype=np.float32)
+        near_V = self._neighbour_shares(items_N)
+        shares_V[: len(near_V)] = near_V
+        found[1] = np.log(shares_V[of_C] + FLOOR)
+        found[2], found[3] = self.popularity_V[of_C], self.trend_V[of_C]
+        if len(items_N):
+            found[4] = -np.abs(self.price_V[of_C] - self.price_V[items_N].mean())
             if self.tags_VT.shape[1]:
-                found[5] = self.tags_VT @ self.tags_VT[recent].mean(axis=0)
+                found[5] = self.tags_VT[of_C] @ self.tags_VT[items_N].mean(axis=0)
+            last_2V = self._last_events(recent_N3)
+            found[6:] = last_2V[:, of_C]
         return found
 
-    def features_of(self, places_C: Ints, log_C: Floats, history: Ints) -> Floats:
-        """Return the same features of some items only: [F, C]."""
-        recent = history[-LAST:]
-        shares_V = self._neighbour_shares(recent)
-        known_C = places_C < len(shares_V)
-        found = np.zeros((len(NAMES), len(places_C)), dtype=np.float32)
-        found[0] = log_C
-        found[1] = np.log(FLOOR)
-        found[1, known_C] = np.log(shares_V[places_C[known_C]] + FLOOR)
-        found[2], found[3] = self.popularity_V[places_C], self.trend_V[places_C]
-        if len(recent):
-            found[4] = -np.abs(self.price_V[places_C] - self.price_V[recent].mean())
-            if self.tags_VT.shape[1]:
-                found[5] = self.tags_VT[places_C] @ self.tags_VT[recent].mean(axis=0)
+    def _last_events(self, recent_N3: Ints) -> Floats:
+        """Return the weight of the kind of the last event with each item, and how recent it is, from 1, just now, down
+        to 0, years ago; zeros for items without an event."""
+        items_N, kinds_N, gaps_N = recent_N3.T
+        minutes_N = 1.5 * 2.0 ** (np.maximum(gaps_N, 1) - 1) - 1  # the middle of each bucket
+        since_N = np.append(np.cumsum(minutes_N[:0:-1])[::-1], 0.0)
+        found = np.zeros((2, len(self.popularity_V)), dtype=np.float32)
+        found[0, items_N] = self.kinds_K[kinds_N]  # of several events with an item, the last counts
+        found[1, items_N] = 1 - gap_steps(60 * since_N) / GAPS
         return found
 
     def _neighbour_shares(self, recent: Ints) -> Floats:
@@ -108,7 +113,14 @@ class Known:
 
 
 def known_items(
-    neighbours: Neighbours, counts_V: Ints, late_V: Ints, features_VF: Floats, *, price: bool, tags: int
+    neighbours: Neighbours,
+    counts_V: Ints,
+    late_V: Ints,
+    features_VF: Floats,
+    *,
+    price: bool,
+    tags: int,
+    kind_weights: Sequence[float],
 ) -> Known:
     """Return the features from item counts in all training events and in the latest ones (`late_V`), and the columns
     of `features_VF`: popularity, price (if `price`), `tags` columns of tags, and the text embedding."""
@@ -119,6 +131,7 @@ def known_items(
         trend_V=late - popularity_V,
         price_V=features_VF[:, 1].copy() if price else np.zeros(len(features_VF), dtype=np.float32),
         tags_VT=np.ascontiguousarray(features_VF[:, 1 + price : 1 + price + tags]),
+        kinds_K=np.array(kind_weights, dtype=np.float32),
     )
 
 
@@ -132,19 +145,19 @@ class FinalRanking:
     method: str
     """Method that was best: network, item-kNN, popularity or mixed."""
 
-    def scores(self, log_V: Floats, history: Ints) -> Floats:
+    def scores(self, log_V: Floats, history_N3: Ints) -> Floats:
         """Return the log-probability of each item after a history, given that of the network: [V]."""
         if self.method == "network":
             return log_V
-        scores_V = np.array(self.weights, dtype=np.float32) @ self.known.features(log_V, history)
+        scores_V = np.array(self.weights, dtype=np.float32) @ self.known.features(log_V, history_N3)
         scores_V[0] = -1e9
         return _normalised(scores_V)
 
-    def scores_of(self, places_C: Ints, log_C: Floats, history: Ints) -> Floats:
+    def scores_of(self, places_C: Ints, log_C: Floats, history_N3: Ints) -> Floats:
         """Return the log-probability of each of some items among them: [C]."""
         if self.method == "network":
             return _normalised(log_C)
-        return _normalised(np.array(self.weights, dtype=np.float32) @ self.known.features_of(places_C, log_C, history))
+        return _normalised(np.array(self.weights, dtype=np.float32) @ self.known.features(log_C, history_N3, places_C))
 
 
 def _normalised(scores_V: Floats) -> Floats:
@@ -168,7 +181,9 @@ def final_tensors(final: FinalRanking, items: int) -> dict[str, Tensor]:
     return {f"final.{name}": torch.from_numpy(np.ascontiguousarray(one)) for name, one in arrays.items()}
 
 
-def final_of(values: Any, tensors: Mapping[str, Tensor], *, tags: int) -> FinalRanking | None:
+def final_of(
+    values: Any, tensors: Mapping[str, Tensor], *, tags: int, kind_weights: Sequence[float]
+) -> FinalRanking | None:
     """Return the stored final ranking, or None; raise ValueError or KeyError if it is damaged."""
     if values is None:
         return None
@@ -193,6 +208,7 @@ def final_of(values: Any, tensors: Mapping[str, Tensor], *, tags: int) -> FinalR
         trend_V=found["trend"],
         price_V=found["price"],
         tags_VT=tags_VT,
+        kinds_K=np.array(kind_weights, dtype=np.float32),
     )
     return FinalRanking(known=known, weights=weights, method=str(values["method"]))
 
@@ -204,8 +220,8 @@ class Asked:
     user: int
     log_V: Floats
     """Log-probabilities by the network."""
-    recent: Ints
-    """Last items before the event."""
+    recent_N3: Ints
+    """Last events before it: item, kind, gap bucket."""
     seen: Ints
     """All items before the event."""
     target: int
@@ -217,7 +233,7 @@ def learn_final(known: Known, asked: Sequence["Asked"], *, repeats: bool) -> Fin
         return FinalRanking(known=known, weights=ALONE["network"], method="network")
     most = max(2, ROOM // (len(NAMES) * len(asked[0].log_V)))
     asked = asked[:most]
-    features_NFV = np.stack([known.features(one.log_V, one.recent) for one in asked])
+    features_NFV = np.stack([known.features(one.log_V, one.recent_N3) for one in asked])
     may_NV = np.ones((len(asked), features_NFV.shape[2]), dtype=bool)
     may_NV[:, 0] = False
     for row, one in enumerate(asked):

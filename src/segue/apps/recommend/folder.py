@@ -107,7 +107,12 @@ def read_model(folder: Path) -> Recommender:
             counts_V=tensors["counts"].numpy(),
             window=int(values["window"]),
             repeats=bool(values["repeats"]),
-            final=final_of(values.get("final"), tensors, tags=len(features.tags)),
+            final=final_of(
+                values.get("final"),
+                tensors,
+                tags=len(features.tags),
+                kind_weights=weights["kind_weights"].tolist(),
+            ),
         )
     except (ValueError, KeyError, TypeError, IndexError, RuntimeError) as error:
         if isinstance(error, SegueError):

@@ -6,6 +6,7 @@ An item is identified by its place: 1, 2, ... in the order in which items became
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,6 +50,11 @@ class Histories:
         gaps_N = gap_steps(np.diff(self.times_N, prepend=0.0))
         gaps_N[self.starts_U[:-1][self.lengths > 0]] = 0
         return gaps_N
+
+    @cached_property
+    def events(self) -> Ints:
+        """Item, kind and gap bucket of each event: [N, 3]."""
+        return np.stack([self.items_N, self.kinds_N, self.gaps()], axis=1)
 
 
 def gap_steps(seconds: Floats) -> Ints:

@@ -156,12 +156,13 @@ def learn_ranking(
             log_of.update(zip(keys, logits_NV.log_softmax(dim=-1).numpy(), strict=True))
     asked = []
     for user, place in wanted:
-        own = histories.items_N[histories.of(user)]
-        recent = own[max(0, place - length) : place]
-        log_V, target = log_of[(user, place)], int(own[place])
-        asked.append(Asked(user=user, log_V=log_V, recent=recent, seen=own[:place], target=target))
+        own_N3 = histories.events[histories.of(user)]
+        recent_N3 = own_N3[max(0, place - length) : place]
+        log_V, target = log_of[(user, place)], int(own_N3[place, 0])
+        asked.append(Asked(user=user, log_V=log_V, recent_N3=recent_N3, seen=own_N3[:place, 0], target=target))
     neighbours = faded(
-        learn_neighbours(histories, split.learned_U, items=items), [(one.recent, one.target) for one in asked[:FADED]]
+        learn_neighbours(histories, split.learned_U, items=items),
+        [(one.recent_N3[:, 0], one.target) for one in asked[:FADED]],
     )
     known = known_items(
         neighbours,
@@ -170,6 +171,7 @@ def learn_ranking(
         features_VF,
         price=price,
         tags=tags,
+        kind_weights=network.get_buffer("kind_weights").tolist(),
     )
     return learn_final(known, asked, repeats=repeats)
 
@@ -186,7 +188,7 @@ def ranks_of_final(
         logits_NV = hidden_ND @ table_VD.T + network.bias
         logits_NV[:, 0] = -1e9
         log_NV = logits_NV.log_softmax(dim=-1).numpy()
-        return np.stack([final.scores(log_V, items) for log_V, items in zip(log_NV, recent, strict=True)])
+        return np.stack([final.scores(log_V, events) for log_V, events in zip(log_NV, recent, strict=True)])
 
     return ranks_of_states(network, table_VD, score, histories, wanted, length=length, repeats=repeats)
 

@@ -114,12 +114,14 @@ def ranks_of_states(
     length: int,
     repeats: bool,
 ) -> NDArray[np.float64]:
-    """Return the ranks by a function of the states of a network and the last items before each event."""
+    """Return the ranks by a function of the states of a network and the last events before each event: item, kind and
+    gap bucket."""
     found: dict[tuple[int, int], float] = {}
     for keys, hidden_ND in states(network, table_VD, histories, wanted, length=length):
-        whole = [histories.items_N[histories.of(user)] for user, _ in keys]
-        recent = [items[max(0, place - length) : place] for items, (_, place) in zip(whole, keys, strict=True)]
-        for key, items, scores_V in zip(keys, whole, score(hidden_ND, recent), strict=True):
+        whole = [histories.events[histories.of(user)] for user, _ in keys]
+        recent = [events[max(0, place - length) : place] for events, (_, place) in zip(whole, keys, strict=True)]
+        for key, events, scores_V in zip(keys, whole, score(hidden_ND, recent), strict=True):
+            items = events[:, 0]
             found[key] = rank(scores_V, int(items[key[1]]), None if repeats else items[: key[1]])
     return np.array([found[one] for one in wanted], dtype=np.float64)
 

@@ -270,16 +270,17 @@ class Recommender:
             shares[0] = 1e-9
             popular: NDArray[np.float32] = (shares / shares.sum()).log().numpy()
             return popular
-        recent = np.array([item for item, _, _ in session.recent[-self.window :]])
+        recent = np.array(session.recent[-self.window :])
         found: NDArray[np.float32] = self.ranked(session.hidden_D[None], [recent])[0]
         return found
 
     def ranked(self, hidden_ND: Tensor, recent: Sequence[NDArray[np.int64]]) -> NDArray[np.float32]:
-        """Return log-probabilities by the final ranking, after histories that end with `recent` items: [N, V]."""
+        """Return log-probabilities by the final ranking, after histories that end with `recent` events (item, kind and
+        gap bucket): [N, V]."""
         log_NV = self.log_probabilities(hidden_ND)
         if self.final is None or self.final.method == "network":
             return log_NV
-        return np.stack([self.final.scores(log_V, items) for log_V, items in zip(log_NV, recent, strict=True)])
+        return np.stack([self.final.scores(log_V, events) for log_V, events in zip(log_NV, recent, strict=True)])
 
     @torch.no_grad()
     def log_probabilities(self, hidden_ND: Tensor) -> NDArray[np.float32]:

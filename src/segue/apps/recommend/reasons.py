@@ -78,7 +78,7 @@ def reasons(model: Recommender, session: Session, places: Sequence[int]) -> list
     attention = attention_to(model, recent)
     checked = list(dict.fromkeys([*np.argsort(-attention)[:CHECKED].tolist(), *_neighbours(model, recent, places)]))
     versions = [recent, *([*recent[:one], *recent[one + 1 :]] for one in checked)]
-    last = [np.array([item for item, _, _ in one[-model.window :]]) for one in versions]
+    last = [np.array(one[-model.window :]) for one in versions]
     log_NV = model.ranked(model.states(versions), last)
     found: list[Reason | None] = []
     for place in places:

@@ -102,12 +102,12 @@ def candidate_scores(
     """
     assert session.hidden_D is not None
     model = retrieval.model
-    recent = np.array([item for item, _, _ in session.recent[-model.window :]])
+    recent_N3 = np.array(session.recent[-model.window :])
     found = [retrieval.nearest(session.hidden_D[None], count=count)[0][0], np.fromiter(besides, dtype=np.int64)]
     if model.final is not None and model.final.method != "network":
         known = model.final.known
         near = known.neighbours.near_VK
-        last = recent[-LAST:]
+        last = recent_N3[-LAST:, 0]
         found.append(near[last[last < len(near)]].ravel())
         few = min(POPULAR, len(known.popularity_V))
         found += [np.argpartition(-one, few - 1)[:few] for one in (known.popularity_V, known.trend_V)]
@@ -116,5 +116,5 @@ def candidate_scores(
     with torch.no_grad():
         logits_C = (model.table_VD[places_C] @ session.hidden_D + model.bias_V[places_C]).log_softmax(dim=0).numpy()
     scores_V = np.full(len(model.items) + 1, -np.inf, dtype=np.float32)
-    scores_V[places_C] = logits_C if model.final is None else model.final.scores_of(places_C, logits_C, recent)
+    scores_V[places_C] = logits_C if model.final is None else model.final.scores_of(places_C, logits_C, recent_N3)
     return scores_V
