@@ -3,14 +3,13 @@
 The score of an item is a weighted sum of its log-probability by the network, its similarity to recent items (item-kNN),
 its popularity, its trend, the distance of its price from those of recent items, the tags it shares with them, and the
 kind and the age of the user's last event with it, if there is one. The softmax of the scores over all items is a
-probability. The weights are fitted to validation events (a conditional
-logit); on the validation events of other users, the combination is compared with the network, item-kNN and popularity
-alone, and the best of the four is used.
+probability. The weights are fitted to validation events; on those of other users, the combination is compared with the
+network, item-kNN and popularity alone, and the best of the four is used.
 
 Besides the letters of `segue.model`: V items, F features, N predicted events, C candidates.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -37,8 +36,12 @@ FLOOR = 1e-4
 """Similarity share of items that are no neighbours of a recent item."""
 PULL = 1e-3
 """Strength of the L2 penalty that pulls the weights towards the network alone."""
-ROOM = 60_000_000
-"""Maximum number of feature values in memory when the weights are fitted."""
+FROM_EACH = 300
+"""Number of best items by each method that are candidates when the weights are fitted, and of others in the sample."""
+STEPS = (0.5, 0.2, 0.1, 0.05, 0.02, -0.02, -0.05, -0.1, -0.2)
+"""Changes of a weight that are tried, as shares of the sum of all weights."""
+PASSES = 3
+"""Number of times that each weight is tried."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -227,62 +230,127 @@ class Asked:
     target: int
 
 
-def learn_final(known: Known, asked: Sequence["Asked"], *, repeats: bool) -> FinalRanking:
-    """Fit the weights to the events of half of the users, and choose the method on those of the others."""
-    if len(asked) < 2:
+def learn_final(known: Known, asked: Iterable[Asked], *, repeats: bool) -> FinalRanking:
+    """Choose the method on all events, where weights are fitted to the events of half of the users and judged on those
+    of the other half, in turn; then fit the weights to all events."""
+    draw = np.random.default_rng(0)
+    cases = [_case(known, one, draw, repeats=repeats) for one in asked]
+    if len(cases) < 2:
         return FinalRanking(known=known, weights=ALONE["network"], method="network")
-    most = max(2, ROOM // (len(NAMES) * len(asked[0].log_V)))
-    asked = asked[:most]
-    features_NFV = np.stack([known.features(one.log_V, one.recent_N3) for one in asked])
-    may_NV = np.ones((len(asked), features_NFV.shape[2]), dtype=bool)
-    may_NV[:, 0] = False
-    for row, one in enumerate(asked):
-        if not repeats:
-            may_NV[row, one.seen] = False
-        may_NV[row, one.target] = True
-    targets_N = np.array([one.target for one in asked])
-    order = {user: place for place, user in enumerate(dict.fromkeys(one.user for one in asked))}
-    first_N = np.array([order[one.user] % 2 == 0 for one in asked])
-    candidates = dict(ALONE)
-    if first_N.any() and not first_N.all():
-        candidates[MIXED] = fitted_weights(features_NFV[first_N], may_NV[first_N], targets_N[first_N])
-    judged = ~first_N if (~first_N).any() else first_N
-    found = {
-        name: _ndcg(features_NFV[judged], may_NV[judged], targets_N[judged], weights)
-        for name, weights in candidates.items()
-    }
+    features_NFC, counts_NC = _stacked(cases)
+    order = {user: place for place, user in enumerate(dict.fromkeys(one.user for one in cases))}
+    half_N = np.array([order[one.user] % 2 == 0 for one in cases])
+    found = {name: _gains(_scores(features_NFC, one), counts_NC).mean() for name, one in ALONE.items()}
+    if half_N.any() and not half_N.all():
+        gains_N = np.zeros(len(cases))
+        for one_N in (half_N, ~half_N):
+            weights = mixed_weights(features_NFC[one_N], counts_NC[one_N])
+            gains_N[~one_N] = _gains(_scores(features_NFC[~one_N], weights), counts_NC[~one_N])
+        found[MIXED] = gains_N.mean()
     method = max(found, key=lambda name: (found[name], name == "network"))
-    return FinalRanking(known=known, weights=candidates[method], method=method)
+    weights = mixed_weights(features_NFC, counts_NC) if method == MIXED else ALONE[method]
+    return FinalRanking(known=known, weights=weights, method=method)
 
 
-def fitted_weights(features_NFV: Floats, may_NV: NDArray[np.bool_], targets_N: NDArray[np.int64]) -> tuple[float, ...]:
-    """Return the weights of maximum likelihood, penalized by their distance from those of the network alone."""
-    x_NFV = torch.from_numpy(features_NFV)
-    out_NV = torch.from_numpy(~may_NV)
-    rows = torch.arange(len(x_NFV))
-    targets = torch.from_numpy(targets_N)
-    start = torch.tensor(ALONE["network"])
+@dataclass(frozen=True, kw_only=True)
+class _Case:
+    """Features of the candidates of an event; the first candidate is the target."""
+
+    user: int
+    features_FC: Floats
+    counts_C: Floats
+    """Number of items that each candidate stands for."""
+
+
+def _case(known: Known, asked: Asked, draw: np.random.Generator, *, repeats: bool) -> _Case:
+    """Return the features of the best items by each method, and of a sample that stands for all others: the features of
+    all items would take too much memory."""
+    features_FV = known.features(asked.log_V, asked.recent_N3)
+    may_V = np.ones(features_FV.shape[1], dtype=bool)
+    may_V[0] = False
+    if not repeats:
+        may_V[asked.seen] = False
+    may_V[asked.target] = False
+    places = np.flatnonzero(may_V)
+    counts_C = np.ones(len(places), dtype=np.float32)
+    if len(places) > (len(ALONE) + 1) * FROM_EACH:
+        features_FP = features_FV[:, places]
+        by_each = [-np.array(weights, dtype=np.float32) @ features_FP for weights in ALONE.values()]
+        again = np.flatnonzero(features_FP[NAMES.index("gap")])
+        best = np.unique(np.concatenate([again, *(np.argpartition(one, FROM_EACH)[:FROM_EACH] for one in by_each)]))
+        others = np.setdiff1d(np.arange(len(places)), best, assume_unique=True)
+        sample = draw.choice(others, min(FROM_EACH, len(others)), replace=False)
+        counts_C = np.append(np.ones(len(best)), np.full(len(sample), len(others) / max(1, len(sample))))
+        places = places[np.append(best, sample)]
+    return _Case(
+        user=asked.user,
+        features_FC=features_FV[:, [asked.target, *places.tolist()]],
+        counts_C=np.append(1, counts_C).astype(np.float32),
+    )
+
+
+def _stacked(cases: Sequence[_Case]) -> tuple[Floats, Floats]:
+    """Return the features of all cases, [N, F, C], and the numbers of items, [N, C]: 0 where there is no candidate."""
+    most = max(len(one.counts_C) for one in cases)
+    features_NFC = np.zeros((len(cases), len(NAMES), most), dtype=np.float32)
+    counts_NC = np.zeros((len(cases), most), dtype=np.float32)
+    for row, one in enumerate(cases):
+        features_NFC[row, :, : len(one.counts_C)] = one.features_FC
+        counts_NC[row, : len(one.counts_C)] = one.counts_C
+    return features_NFC, counts_NC
+
+
+def mixed_weights(features_NFC: Floats, counts_NC: Floats) -> tuple[float, ...]:
+    """Return weights with a high NDCG@10, by a coordinate search from the best of those that have the maximum
+    likelihood and those of each method alone. Their scale, which no ranking depends on, has the maximum likelihood."""
+
+    def worth(scores_NC: Floats) -> float:
+        return float(_gains(scores_NC, counts_NC).mean())
+
+    starts = [_likeliest(features_NFC, counts_NC), *ALONE.values()]
+    weights_F = np.array(max(starts, key=lambda one: worth(_scores(features_NFC, one))))
+    scores_NC = _scores(features_NFC, weights_F)
+    best = worth(scores_NC)
+    for feature in [one for one in range(len(NAMES)) if features_NFC[:, one].any()] * PASSES:
+        steps = np.array(STEPS) * np.abs(weights_F).sum()
+        tried = [worth(scores_NC + np.float32(step) * features_NFC[:, feature]) for step in steps]
+        if max(tried) > best:
+            best = max(tried)
+            weights_F[feature] += steps[int(np.argmax(tried))]
+            scores_NC = _scores(features_NFC, weights_F)
+    scale = _likeliest(scores_NC[:, None], counts_NC)[0]
+    return tuple((weights_F * scale if scale > 0 else weights_F).tolist())
+
+
+def _likeliest(features_NFC: Floats, counts_NC: Floats) -> tuple[float, ...]:
+    """Return the weights of maximum likelihood, penalized by their distance from those of the first feature alone."""
+    x_NFC = torch.from_numpy(np.ascontiguousarray(features_NFC))
+    log_counts_NC = torch.from_numpy(counts_NC).log().clamp(min=-1e9)
+    start = torch.zeros(x_NFC.shape[1])
+    start[0] = 1.0
     weights = start.clone().requires_grad_()
     optimizer = torch.optim.LBFGS([weights], max_iter=40, line_search_fn="strong_wolfe")
 
     def closure() -> torch.Tensor:
         optimizer.zero_grad()
-        scores_NV = torch.einsum("f,nfv->nv", weights, x_NFV).masked_fill(out_NV, -1e9)
-        loss = -scores_NV.log_softmax(dim=1)[rows, targets].mean() + PULL * (weights - start).square().sum()
+        scores_NC = torch.einsum("f,nfc->nc", weights, x_NFC) + log_counts_NC
+        loss = -scores_NC.log_softmax(dim=1)[:, 0].mean() + PULL * (weights - start).square().sum()
         loss.backward()  # type: ignore[no-untyped-call]
         return loss
 
     optimizer.step(closure)  # type: ignore[no-untyped-call]
     found = weights.detach()
-    return tuple(found.tolist()) if bool(torch.isfinite(found).all()) else ALONE["network"]
+    return tuple((found if bool(torch.isfinite(found).all()) else start).tolist())
 
 
-def _ndcg(
-    features_NFV: Floats, may_NV: NDArray[np.bool_], targets_N: NDArray[np.int64], weights: tuple[float, ...]
-) -> float:
-    scores_NV = np.einsum("f,nfv->nv", np.array(weights, dtype=np.float32), features_NFV)
-    own_N1 = np.take_along_axis(scores_NV, targets_N[:, None], axis=1)
-    before_N = ((scores_NV > own_N1) & may_NV).sum(axis=1)
-    level_N = ((scores_NV == own_N1) & may_NV).sum(axis=1) - 1
+def _scores(features_NFC: Floats, weights: Sequence[float] | NDArray[np.float64]) -> Floats:
+    found: Floats = np.einsum("f,nfc->nc", np.array(weights, dtype=np.float32), features_NFC)
+    return found
+
+
+def _gains(scores_NC: Floats, counts_NC: Floats) -> NDArray[np.float64]:
+    """Return the NDCG@10 of each case."""
+    before_N = ((scores_NC > scores_NC[:, :1]) * counts_NC).sum(axis=1)
+    level_N = ((scores_NC == scores_NC[:, :1]) * counts_NC).sum(axis=1) - 1
     rank_N = 1 + before_N + level_N / 2
-    return float(np.where(rank_N <= 10, 1 / np.log2(1 + rank_N), 0.0).mean())
+    return np.where(rank_N <= 10, 1 / np.log2(1 + rank_N), 0.0)

@@ -7,7 +7,7 @@ for all methods alike.
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -38,6 +38,8 @@ from segue.train.optim import WeightAverage, learning_rate, make_optimizer
 
 CHOOSING = 2000
 """Maximum number of validation events."""
+RANKED = 5000
+"""Maximum number of validation events that the final ranking is fitted to."""
 FADED = 500
 """Maximum number of validation events that choose the decay of item-kNN."""
 FULL, DRAWN = 100_000, 8192
@@ -146,23 +148,11 @@ def learn_ranking(
 ) -> FinalRanking:
     """Fit the final ranking to the validation events, which the network was not trained on."""
     items, repeats = len(features_VF) - 1, come_back(histories)
-    wanted = wanted_events(histories, split.learned_U, split.chosen_U, most=CHOOSING, seed=seed)
-    log_of: dict[tuple[int, int], NDArray[np.float32]] = {}
-    with torch.no_grad():
-        table_VD = network.table()
-        for keys, hidden_ND in states(network, table_VD, histories, wanted, length=length):
-            logits_NV = hidden_ND @ table_VD.T + network.bias
-            logits_NV[:, 0] = -1e9
-            log_of.update(zip(keys, logits_NV.log_softmax(dim=-1).numpy(), strict=True))
-    asked = []
-    for user, place in wanted:
-        own_N3 = histories.events[histories.of(user)]
-        recent_N3 = own_N3[max(0, place - length) : place]
-        log_V, target = log_of[(user, place)], int(own_N3[place, 0])
-        asked.append(Asked(user=user, log_V=log_V, recent_N3=recent_N3, seen=own_N3[:place, 0], target=target))
+    wanted = wanted_events(histories, split.learned_U, split.chosen_U, most=RANKED, seed=seed)
+    past = [(histories.items_N[histories.of(user)], place) for user, place in wanted[:FADED]]
     neighbours = faded(
         learn_neighbours(histories, split.learned_U, items=items),
-        [(one.recent_N3[:, 0], one.target) for one in asked[:FADED]],
+        [(own[max(0, place - length) : place], int(own[place])) for own, place in past],
     )
     known = known_items(
         neighbours,
@@ -173,7 +163,25 @@ def learn_ranking(
         tags=tags,
         kind_weights=network.get_buffer("kind_weights").tolist(),
     )
-    return learn_final(known, asked, repeats=repeats)
+    return learn_final(known, _asked(network, histories, wanted, length=length), repeats=repeats)
+
+
+@torch.no_grad()
+def _asked(network: EventNetwork, histories: Histories, wanted: Wanted, *, length: int) -> Iterator[Asked]:
+    """Yield events to predict, with the log-probabilities of the network."""
+    table_VD = network.table()
+    for keys, hidden_ND in states(network, table_VD, histories, wanted, length=length):
+        logits_NV = hidden_ND @ table_VD.T + network.bias
+        logits_NV[:, 0] = -1e9
+        for (user, place), log_V in zip(keys, logits_NV.log_softmax(dim=-1).numpy(), strict=True):
+            own_N3 = histories.events[histories.of(user)]
+            yield Asked(
+                user=user,
+                log_V=log_V,
+                recent_N3=own_N3[max(0, place - length) : place],
+                seen=own_N3[:place, 0],
+                target=int(own_N3[place, 0]),
+            )
 
 
 def ranks_of_final(
