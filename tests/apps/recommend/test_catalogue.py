@@ -1,15 +1,12 @@
 """What a running recommender knows: changed items, similar ones, rules, candidates of an index, a full disk."""
 
 import json
-import sys
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 import segue
 from segue.apps.database import DatabaseFullError
@@ -22,31 +19,6 @@ from segue.apps.recommend.retrieval import Retrieval, candidate_scores
 from segue.apps.recommend.service import RecommendService
 from segue.apps.recommend.settings import ServiceSettings
 from segue.apps.recommend.tables import Event, Item
-
-
-class Flat:
-    """Stands for the graph of faiss where that is not installed: the same calls, with an exact answer."""
-
-    def __init__(self, width: int, links: int, metric: int) -> None:
-        assert (links, metric) == (32, 0)
-        self.hnsw = SimpleNamespace(efConstruction=0, efSearch=0)
-        self.vectors = np.zeros((0, width), dtype=np.float32)
-
-    def add(self, vectors: NDArray[np.float32]) -> None:
-        self.vectors = np.concatenate([self.vectors, vectors])
-
-    def search(self, states: NDArray[np.float32], count: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-        scores = states @ self.vectors.T
-        rows = np.argsort(-scores, axis=1, kind="stable")[:, :count]
-        return np.take_along_axis(scores, rows, axis=1), rows
-
-
-@pytest.fixture(params=["stand-in", "faiss"])
-def index(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    if request.param == "faiss":
-        pytest.importorskip("faiss")
-    else:
-        monkeypatch.setitem(sys.modules, "faiss", SimpleNamespace(IndexHNSWFlat=Flat, METRIC_INNER_PRODUCT=0))
 
 
 def service_of(folder: Path, **settings: Any) -> RecommendService:
@@ -129,9 +101,9 @@ def test_many_new_items_at_once_are_as_one_after_the_other(learned: Path) -> Non
     np.testing.assert_allclose(one, other, atol=1e-4)
 
 
-@pytest.mark.usefixtures("index")
 def test_lists_from_candidates_are_those_of_all_items(rec: Path) -> None:
     segue.copy_recommender(rec, rec.parent / "other")
+    pytest.importorskip("faiss")
     exact, quick = service_of(rec), service_of(rec.parent / "other", retrieval="faiss", candidates=10)
     for service in (exact, quick):
         service.take_events([(None, Event(user="ann", item=f"red-{n}", time=1e9 + n)) for n in (1, 2, 3)])
