@@ -28,3 +28,17 @@ class DataError(SegueError):
 
 class CheckpointError(SegueError):
     """A checkpoint is missing, damaged, or in an unsupported format."""
+
+
+def kind_of(value: object) -> str:
+    """Return the type of a value in words, for messages.
+
+    >>> kind_of(3), kind_of([]), kind_of(None)
+    ('an int', 'a list', 'None')
+    """
+    return "None" if value is None else with_article(type(value).__name__)
+
+
+def with_article(name: str) -> str:
+    """Return a name after "a" or "an"."""
+    return f"an {name}" if name[0] in "aeiouAEIOU" else f"a {name}"

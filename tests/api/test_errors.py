@@ -11,7 +11,7 @@ import pytest
 
 import segue
 from segue.api.errors import ARGUMENTS, in_python
-from segue.errors import DataError, SegueError
+from segue.errors import DataError, SegueError, kind_of
 from tests.api.test_documented import FUNCTIONS
 
 SOURCE = Path(segue.__file__).parent
@@ -78,7 +78,7 @@ def test_what_is_no_option_stays(message: str) -> None:
 
 
 def test_errors_are_segue_errors() -> None:
-    with pytest.raises(SegueError, match="a model must be"):
+    with pytest.raises(SegueError, match="model must be a path, a name, or a loaded model; got an int"):
         segue.score(3, "a")  # type: ignore[call-overload]
 
 
@@ -92,7 +92,7 @@ def test_a_head_has_no_scores_and_vectors(place: Path) -> None:
 
 @pytest.mark.parametrize("given", [["good", "film"], None, Path("a.txt"), 5])
 def test_a_text_to_write_on_is_one_text(place: Path, given: object) -> None:
-    name = type(given).__name__
+    name = kind_of(given)
     with pytest.raises(DataError, match=f"^prompt must be a str; got {name}. Call the function once for each text.$"):
         segue.generate("model", given)  # type: ignore[call-overload]
     with pytest.raises(DataError, match=f"^text must be a str; got {name}"):

@@ -52,7 +52,7 @@ def test_pandas_tables_are_read(place: Path) -> None:
 @pytest.mark.parametrize(
     ("texts", "message"),
     [
-        (5, "texts must be a str, a Path, a table, or several of them; got a int"),
+        (5, "texts must be a str, a Path, a table, or several of them; got an int"),
         (["a", None], "text 2 must be a str; got nothing"),
         (["a", Path("b")], "text 2 must be a str; got a PosixPath"),
         ([Path("texts.txt"), "a"], "texts and files must not be mixed"),

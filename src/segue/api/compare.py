@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from segue.api.arguments import Positive
 from segue.api.errors import python_errors
 from segue.api.models import ModelLike, text_model
 from segue.api.predict import FinetunedModel, prediction_table, task_model_of
@@ -67,7 +68,7 @@ def compare(
     tables: TableSettings | None = None,
     field: str = "text",
     documents: DocumentRule | None = None,
-    batch_size: int = 32,
+    batch_size: Positive = 32,
     progress: bool = True,
     on_event: Callable[[Progress], object] | None = None,
 ) -> ModelComparison:

@@ -12,7 +12,7 @@ from segue.config import Config, ModelConfig, dump, parse, read_config_file, tom
 from segue.config.presets import preset_names, preset_text
 from segue.config.schema import LARGEST_VOCABULARY
 from segue.data.store import Store
-from segue.errors import ConfigError
+from segue.errors import ConfigError, kind_of
 from segue.model.named import named_models
 from segue.train.command import written
 
@@ -106,5 +106,14 @@ def overrides(settings: Settings | None) -> list[str]:
     """
     if settings is not None and not isinstance(settings, Mapping):
         return list(settings)
-    values = flat(settings or {})
-    return [f"{key}={written(str(value) if isinstance(value, Path) else value)}" for key, value in values.items()]
+    return [f"{key}={_value(key, value)}" for key, value in flat(settings or {}).items()]
+
+
+def _value(key: str, value: Any) -> str:
+    """Return the value of a setting in the form of the command line."""
+    try:
+        return written(str(value) if isinstance(value, Path) else value)
+    except (TypeError, ValueError):
+        raise ConfigError(
+            f"{key} must be a number, a text, True, False, or a list of them; got {kind_of(value)}. Correct it."
+        ) from None

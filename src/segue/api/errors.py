@@ -1,10 +1,11 @@
-"""Error messages for Python: arguments in place of command-line options."""
+"""Public functions: checked arguments, and errors that name arguments in place of command-line options."""
 
 import re
 from collections.abc import Callable
 from functools import wraps
 from typing import ParamSpec, TypeVar
 
+from segue.api.arguments import checked
 from segue.errors import SegueError
 
 P = ParamSpec("P")
@@ -46,13 +47,15 @@ def in_python(message: str) -> str:
 
 
 def python_errors(function: Callable[P, R]) -> Callable[P, R]:
-    """Decorate a public function so that its errors name arguments. The command line, which calls it too, uses
-    `SegueError.on_command_line`, where options keep their names."""
+    """Decorate a public function so that its arguments are checked by their type hints (`api.arguments`), and its
+    errors name arguments. The command line, which calls it too, uses `SegueError.on_command_line`, where options keep
+    their names."""
 
     @wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
         try:
-            return function(*args, **kwargs)
+            given = checked(function, args, kwargs)
+            return function(*args, **kwargs) if given is None else function(**given)
         except SegueError as error:
             error.args = (in_python(str(error)),)
             raise

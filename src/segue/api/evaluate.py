@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
 
+from segue.api.arguments import Positive
 from segue.api.errors import python_errors
 from segue.api.models import ModelLike, with_folder
 from segue.api.progress import Progress, progress_callback
@@ -71,16 +72,16 @@ def evaluate(
     model: ModelLike,
     data: str | Path | Store,
     *,
-    segment_length: int | None = None,
-    memory_length: int | None = None,
-    attention_span: int | None = None,
-    clamp_distance: int | None = None,
-    window: int | None = None,
-    stride: int = 1,
+    segment_length: Positive | None = None,
+    memory_length: Positive | None = None,
+    attention_span: Positive | None = None,
+    clamp_distance: Positive | None = None,
+    window: Positive | None = None,
+    stride: Positive = 1,
     order: Order = "forward",
     pseudo: bool = False,
-    lanes: int = 8,
-    limit: int | None = None,
+    lanes: Positive = 8,
+    limit: Positive | None = None,
     progress: bool = True,
     on_event: Callable[[Progress], object] | None = None,
 ) -> Evaluation:

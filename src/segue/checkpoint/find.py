@@ -30,7 +30,7 @@ from segue.checkpoint.folder import load as load_folder
 from segue.checkpoint.hub import NAME, SMALL_FILES, Found, in_mirror, is_offline, new_card, on_hub
 from segue.checkpoint.packaged import nearest_name, packaged_model
 from segue.checkpoint.source import readable
-from segue.errors import CheckpointError, SegueWarning
+from segue.errors import CheckpointError, SegueWarning, kind_of
 from segue.files import sha256
 from segue.model import LanguageModel
 
@@ -64,8 +64,7 @@ def find(
     compared with their sha256."""
     if not isinstance(source, str | Path):
         raise CheckpointError(
-            f'a model must be a path or a name; got a {type(source).__name__}. Use "run/best" or "owner/name", for '
-            "example."
+            f'a model must be a path or a name; got {kind_of(source)}. Use "run/best" or "owner/name", for example.'
         )
     here = _path(source)
     packaged = packaged_model(str(source))

@@ -21,7 +21,7 @@ import numpy as np
 import torch
 
 from segue.config import ModelConfig
-from segue.errors import ConfigError, DataError
+from segue.errors import ConfigError, DataError, kind_of
 from segue.infer.beam import BeamSettings, Hypothesis, beam_search
 from segue.infer.generation import TAIL, GeneratedToken, Generation, make_generation
 from segue.infer.sampling import SamplingSettings
@@ -101,7 +101,7 @@ class Session:
     ) -> None:
         if not isinstance(source, TextModel):
             raise ConfigError(
-                f"a session is made of a TextModel; got a {type(source).__name__}. Open a model: segue.open(PATH)."
+                f"a session is made of a TextModel; got {kind_of(source)}. Open a model: segue.open(PATH)."
             )
         model = source.model.to(device)
         if device == "cpu" and next(model.parameters()).dtype in (torch.float16, torch.bfloat16):
@@ -156,9 +156,7 @@ class Session:
         skipped = 0
         for part in [text] if isinstance(text, str) else text:
             if not isinstance(part, str):
-                raise DataError(
-                    f"feed takes a text or parts of a text; got a {type(part).__name__}. Use feed_tokens for ids."
-                )
+                raise DataError(f"feed takes a text or parts of a text; got {kind_of(part)}. Use feed_tokens for ids.")
             for start in range(0, len(part), _PIECE):
                 ids = self._encoder.feed(part[start : start + _PIECE])
                 if len(ids):
