@@ -77,6 +77,32 @@ def test_what_is_no_option_stays(message: str) -> None:
     assert in_python(message) == message
 
 
+@pytest.mark.parametrize(
+    ("message", "expected"),
+    [
+        ("Prepare one: segue prepare INPUT --out STORE.", "Prepare one: segue.prepare(INPUT, out=STORE)."),
+        ("`segue models` lists the names.", "`segue.models()` lists the names."),
+        ("Try segue doctor MODEL.", "Try segue.doctor(MODEL)."),
+        ("Use `segue finetune xlnet-mini-en`.", "Use `segue.finetune('xlnet-mini-en')`."),
+        ("Use segue pretrain --from RUN.", "Use segue.pretrain(start=RUN)."),
+        ("as segue tune writes it", "as segue.tune writes it"),
+        ("Allow more: --malformed-share 0.10.", "Allow more: malformed_share=0.10."),
+        ("try --encoding gb18030 here", "try encoding='gb18030' here"),
+        ("Use --documents block.", "Use documents='block'."),
+        ("Use --column positives=NAME --column negatives=NAME.", 'Use columns={"positives": NAME, "negatives": NAME}.'),
+    ],
+)
+def test_commands_become_calls(message: str, expected: str) -> None:
+    assert in_python(message) == expected
+
+
+def test_advice_is_python_in_python_and_a_command_on_the_command_line(place: Path) -> None:
+    with pytest.raises(DataError) as caught:
+        segue.evaluate("model", "nothing", segment_length=8)
+    assert str(caught.value).endswith("prepare a store: segue.prepare(INPUT, out=STORE).")
+    assert caught.value.on_command_line.endswith("prepare a store: segue prepare INPUT --out STORE.")
+
+
 def test_errors_are_segue_errors() -> None:
     with pytest.raises(SegueError, match="model must be a path, a name, or a loaded model; got an int"):
         segue.score(3, "a")  # type: ignore[call-overload]

@@ -177,8 +177,13 @@ def check_tokenizer(store: Store, folder: Path | None, model: LanguageModel) -> 
         if own is not None:
             LanguageWatch(load_tokenizer(own)).read(store.read(0, min(store.length, ENOUGH)))
         return
-    remedy = f"Prepare the text with --tokenizer {own}." if own is not None else "Use the store it was trained on."
-    raise DataError(f"the store {store.path} must have the tokeniser of the model; got {got}. {remedy}")
+    remedy = option = "Use the store it was trained on."
+    if own is not None:
+        remedy = f"Prepare the text with tokenizer={str(own)!r}."
+        option = f"Prepare the text with --tokenizer {own}."
+    raise DataError(
+        f"the store {store.path} must have the tokeniser of the model; got {got}.", remedy=remedy, option=option
+    )
 
 
 def _trained_segment(folder: Path | None) -> int:

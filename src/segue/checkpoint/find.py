@@ -205,7 +205,7 @@ def tokenizer_folder(source: str | Path, folder: Path) -> Path:
         return folder / TOKENIZER
     raise CheckpointError(
         f"{source} must have a tokeniser to read text; got none.",
-        remedy=f"Convert it with one: segue.checkpoint.convert.convert({str(source)!r}, OUT, vocabulary=FILE). {FILE}",
+        remedy=f"Convert it with one: segue.convert({str(source)!r}, OUT, vocabulary=FILE). {FILE}",
         option=f"Convert it with one: segue convert {source} OUT --vocabulary FILE. {FILE}",
     )
 
