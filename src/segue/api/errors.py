@@ -41,6 +41,7 @@ _SAME = (
     "doctor",
     "models",
 )
+_LISTS = ("models", "studies", "samples")
 FUNCTIONS = {**{name: name for name in _SAME}, "study": "studies", "sample": "samples"}
 """Functions by the commands that messages name; the last two as commands that list names."""
 _COLUMNS = re.compile(r"--column \w+=\w+(?: --column \w+=\w+)*")
@@ -90,7 +91,8 @@ def _call(match: re.Match[str]) -> str:
     name = FUNCTIONS[match["quoted"] or match["bare"]]
     words = (match["rest"] or match["words"] or "").split()
     if not words:
-        return f"`segue.{name}()`" if match["quoted"] else f"segue.{name}"
+        called = f"segue.{name}()" if name in _LISTS else f"segue.{name}"
+        return f"`{called}`" if match["quoted"] else called
     given: list[str] = []
     while words:
         word = words.pop(0)

@@ -8,10 +8,10 @@ from shlex import quote
 
 from segue.api.arguments import Positive
 from segue.api.errors import python_errors
-from segue.api.models import ModelLike, with_folder
+from segue.api.models import ModelLike, path_of, with_folder
 from segue.api.progress import Progress, progress_callback
 from segue.checkpoint.find import find, model_folder
-from segue.checkpoint.folder import CONFIG, TOKENIZER
+from segue.checkpoint.folder import CONFIG, TASK, TOKENIZER
 from segue.config import load as load_config
 from segue.data.store import Store
 from segue.errors import ConfigError, DataError
@@ -85,7 +85,8 @@ def evaluate(
     progress: bool = True,
     on_event: Callable[[Progress], object] | None = None,
 ) -> Evaluation:
-    """Measure the perplexity of a model on a store, and its bits per token, character and byte.
+    """Measure the perplexity of a model on a store, and its bits per token, character and byte. For a fine-tuned model,
+    use `evaluate_task`.
 
     Args:
         model: A name, a folder, or a loaded model.
@@ -116,6 +117,7 @@ def evaluate(
         >>> found.perplexity == math.exp(found.loss), found.tokens == store.length - 1
         (True, True)
     """
+    check_no_task(model, data)
     whole, folder = with_folder(model)
     store = data if isinstance(data, Store) else open_store(Path(data), folder)
     check_tokenizer(store, folder, whole)
@@ -143,8 +145,19 @@ def evaluate(
     )
 
 
+def check_no_task(model: object, data: object) -> None:
+    """Raise ConfigError for a model that was fine-tuned on a task, and say how to evaluate it."""
+    if isinstance(model, str | Path) and (path_of(model) / TASK).is_file():
+        raise ConfigError(
+            f"perplexity needs a language model; got {model}, which is fine-tuned on a task.",
+            remedy=f"Evaluate it on labelled examples: segue.evaluate_task({str(model)!r}, {str(data)!r}).",
+            option=f"Evaluate it on labelled examples: segue evaluate {quote(str(model))} --table {quote(str(data))}.",
+        )
+
+
 def store_for(model: str, data: Path) -> Store:
     """Return the store in a folder, for a model that is not loaded yet."""
+    check_no_task(model, data)
     return open_store(data, model_folder(find(model)) if data.is_file() else None)
 
 
