@@ -44,6 +44,11 @@ class Evaluation:
     memory_length: int | None
     """Memory length in tokens; None for a model without memory."""
 
+    def __repr__(self) -> str:
+        memory = "without memory" if self.memory_length is None else f"memory of {self.memory_length:,}"
+        bits = f"{self.bits_per_character:.4f} bits per character"
+        return f"<Evaluation: perplexity {self.perplexity:,.3f}, {bits}, {self.tokens:,} tokens, {memory}>"
+
     @property
     def loss(self) -> float:
         """Mean negative log-likelihood per token, in nats."""

@@ -45,7 +45,8 @@ def prepare(
         out: Folder of the new store; OUT-valid holds the validation documents, if any.
         tokenizer: Tokeniser folder, or store whose tokeniser to use. Default: train a new one.
         kind: Kind of tokeniser to train: "unigram", "bpe", "words", "characters" or "bytes".
-        vocabulary_size: Vocabulary size. Default: 8000 for unigram and bpe, no limit for words and characters.
+        vocabulary_size: Vocabulary size. Default: 8000 for unigram and bpe, or as many as a short text allows, with a
+            warning; no limit for words and characters.
         sample_characters: Maximum number of characters to train unigram and bpe on.
         documents: Unit of a document: "block" (up to a blank line), "line", "file" or "record". Default: blocks in text
             files, records in others.

@@ -119,6 +119,11 @@ class Session:
         self._watch = LanguageWatch(self.tokenizer)
         self._turns = Turns()
 
+    def __repr__(self) -> str:
+        config = self._streamer.model.config
+        shape = f"{config.num_layers} layers of {config.width}, vocabulary of {config.vocabulary.size:,}"
+        return f"<Session: {shape}, {self.tokens_read:,} tokens read, reach of {self.reach:,}>"
+
     @property
     def tokens_read(self) -> int:
         """Number of tokens read and generated, including the mark at the beginning."""
