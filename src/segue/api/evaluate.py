@@ -102,7 +102,7 @@ def evaluate(
         clamp_distance: Clamp relative distances at this value. Default: no limit.
         window: Length of a sliding window, evaluated without memory. Default: no window.
         stride: Tokens to advance per window.
-        order: Factorization order of a permutation model: "forward", "backward" or "random".
+        order: Factorisation order of a permutation model: "forward", "backward" or "random".
         pseudo: Whether to measure pseudo-likelihood, for masked and permutation models.
         lanes: Number of parts of the text to read in parallel. Affects speed, not the result.
         limit: Number of tokens to evaluate. Default: all.

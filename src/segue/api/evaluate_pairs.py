@@ -47,7 +47,7 @@ def evaluate_pairs(
         model: A name, a folder, or a loaded model.
         pairs: A jsonl file (also compressed), a folder of them, or (good, bad) sentences.
         columns: Columns by role, where column names do not match: {"good": "grammatical"}.
-        orders: Number of random factorization orders to average over, for a permutation model. Default:
+        orders: Number of random factorisation orders to average over, for a permutation model. Default:
             pseudo-likelihood.
         seed: Seed for random orders. Default: 0.
         segment_length: Segment length in tokens. Default: as in training.

@@ -95,7 +95,7 @@ def explain_text(
         model: A name, a folder, or a loaded model.
         text: The text, of at most 16,384 tokens.
         name: Title of this explanation on the page. Default: the name of the model.
-        order: Factorization order of a permutation model: "forward", "backward", "random", or a list of positions.
+        order: Factorisation order of a permutation model: "forward", "backward", "random", or a list of positions.
         seed: Seed for random orders. Default: 0.
         layers: Layers whose attention maps to show. Default: all.
         ablate: Whether to compute the losses without each term, each head and the memory. Each takes another forward

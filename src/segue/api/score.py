@@ -84,7 +84,7 @@ def score(
     """Compute log-probabilities of texts, each as a whole, by line or by token.
 
     A causal model predicts each token from those before it, as far as its memory reaches. A permutation model predicts
-    the tokens of a segment in a factorization order. A masked model predicts each token from all others of its window:
+    the tokens of a segment in a factorisation order. A masked model predicts each token from all others of its window:
     a pseudo-likelihood, which is not a probability of the text. Logarithms are natural.
 
     Args:
@@ -95,7 +95,7 @@ def score(
             are tokenised as one text; a token that spans both belongs to the text. Default: none.
         likeliest: Whether to report for each token if it was the most likely one in its place, and for each text if all
             its tokens were. Requires the logits of the whole vocabulary for each token.
-        order: Factorization order of a permutation model: "forward", "backward", "random", or a list of positions.
+        order: Factorisation order of a permutation model: "forward", "backward", "random", or a list of positions.
         seed: Seed for random orders. Default: 0.
         pseudo: Whether to compute the pseudo-likelihood of a permutation model, which predicts each token from all
             others of its window.
@@ -184,7 +184,7 @@ def score_each(
         by: Unit to score: "document", "line" or "token".
         context: Context to condition on, as for `score`. Default: none.
         likeliest: Whether to report for each token if it was the most likely one in its place.
-        order: Factorization order of a permutation model: "forward", "backward", "random", or a list of positions.
+        order: Factorisation order of a permutation model: "forward", "backward", "random", or a list of positions.
         seed: Seed for random orders. Default: 0.
         pseudo: Whether to compute the pseudo-likelihood of a permutation model.
         segment_length: Segment length in tokens. Default: as in training.

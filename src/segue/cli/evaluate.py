@@ -193,7 +193,7 @@ def evaluate(
     stride: Annotated[int, typer.Option(min=1, help="Tokens to advance per window.")] = 1,
     order: Annotated[
         Literal["forward", "backward", "random"],
-        typer.Option(help="Permutation models: factorization order within a segment."),
+        typer.Option(help="Permutation models: factorisation order within a segment."),
     ] = "forward",
     pseudo: Annotated[
         bool, typer.Option("--pseudo", help="Measure pseudo-likelihood, for masked and permutation models.")
