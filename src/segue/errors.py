@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from difflib import SequenceMatcher
+from numbers import Integral
 
 
 class SegueError(Exception):
@@ -61,3 +62,11 @@ def kind_of(value: object) -> str:
 def with_article(name: str) -> str:
     """Return a name after "a" or "an"."""
     return f"an {name}" if name[0] in "aeiouAEIOU" else f"a {name}"
+
+
+def check_positive(name: str, value: object) -> None:
+    """Raise ConfigError if a value is not a whole number of at least 1."""
+    if not isinstance(value, Integral) or isinstance(value, bool):
+        raise ConfigError(f"{name} must be a whole number; got {value!r:.80}. Use 1, for example.")
+    if value < 1:
+        raise ConfigError(f"{name} must be at least 1; got {value}. Use 1 or more.")

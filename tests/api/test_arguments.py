@@ -185,7 +185,7 @@ def test_numbers_of_other_libraries_are_numbers() -> None:
     ) -> tuple[Any, ...]:
         return one, several, flag, other
 
-    found = function(np.int64(3), several={"a": np.float32(0.5)}, flag=np.True_, other=[3])  # type: ignore[arg-type]
+    found = function(np.int64(3), several={"a": np.float32(0.5)}, flag=np.True_, other=[3])  # type: ignore[arg-type, dict-item]
     assert found == (3, {"a": 0.5}, True, [3])
     assert [type(one) for one in found[:3]] == [int, dict, bool]
     with pytest.raises(TypeError, match="unexpected keyword argument 'lane'"):
@@ -197,6 +197,23 @@ def test_an_option_is_named_on_the_command_line() -> None:
         segue.evaluate("model", "corpus", segment_length=0)
     assert str(caught.value).startswith("segment_length must be at least 1")
     assert caught.value.on_command_line.startswith("--segment-length must be at least 1")
+
+
+def test_a_session_and_settings_check_theirs(place: Path) -> None:
+    session = segue.open("model")
+    calls: list[tuple[Any, str]] = [
+        (lambda: list(session.stream(max_tokens="3")), "max_tokens must be a whole number; got '3'"),  # type: ignore
+        (lambda: list(session.stream(max_tokens=True)), "max_tokens must be a whole number; got True"),
+        (lambda: list(session.stream(sampling=3)), "sampling must be a SamplingSettings; got an int"),  # type: ignore
+        (lambda: session.search(beam=1.5), "beam must be a whole number; got 1.5"),  # type: ignore[arg-type]
+        (lambda: session.feed(None), "feed takes a text or parts of a text; got None"),  # type: ignore[arg-type]
+        (lambda: session.score(3), "score takes a text; got an int"),  # type: ignore[arg-type]
+        (lambda: segue.TableSettings(delimiter=3), "the delimiter must be one character"),  # type: ignore[arg-type]
+        (lambda: segue.TableSettings(malformed_share="x"), "must be a number; got 'x'"),  # type: ignore[arg-type]
+    ]
+    for one, message in calls:
+        with pytest.raises(SegueError, match=message):
+            one()
 
 
 # ------------------------------------------------------------------------------------------------- rows and words
@@ -221,10 +238,11 @@ def test_the_name_of_a_table_is_no_text(place: Path) -> None:
 
 def test_the_columns_of_a_row_are_found_as_in_a_table(place: Path) -> None:
     expected = segue.explain_answer("sentiment", "The room was clean.")
-    for row, columns in [
+    cases: list[tuple[dict[str, Any], dict[str, str] | None]] = [
         ({"review": "The room was clean.", "id": 7}, None),
         ({"a": "The room was clean."}, {"text": "a"}),
-    ]:
+    ]
+    for row, columns in cases:
         found = segue.explain_answer("sentiment", row, columns=columns)
         assert (found.answer, found.first()) == (expected.answer, expected.first())
     with pytest.raises(DataError, match=r"""got 'a'\. Name one of them with columns=\{"text": NAME\}\.$"""):

@@ -113,7 +113,7 @@ def test_a_head_has_no_scores_and_vectors(place: Path) -> None:
         with pytest.raises(
             SegueError, match=r"^sentiment must be a language model; .* Use segue.predict\('sentiment', rows"
         ):
-            function("sentiment", "a")  # type: ignore[operator]
+            function("sentiment", "a")
 
 
 @pytest.mark.parametrize("given", [["good", "film"], None, Path("a.txt"), 5])

@@ -125,7 +125,7 @@ def test_results_are_shown_in_one_line(place: Path) -> None:
 def test_a_short_text_gets_a_vocabulary_that_fits(place: Path) -> None:
     for kind in ("unigram", "bpe"):
         with pytest.warns(SegueWarning, match=r"^the vocabulary has \d+ tokens instead of 8,000, because the text"):
-            store = segue.prepare("texts.txt", kind, kind=kind, progress=False)  # type: ignore[arg-type]
+            store = segue.prepare("texts.txt", kind, kind=kind, progress=False)
         assert 262 < store.vocabulary_size < 8000
     with pytest.raises(DataError, match=r"^vocabulary_size must be at most \d+ for these texts; got 9999\. Use \d+ or"):
         segue.prepare("texts.txt", "other", vocabulary_size=9999, progress=False)

@@ -120,7 +120,7 @@ def python_errors(function: Callable[P, R]) -> Callable[P, R]:
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
         try:
             given = checked(function, args, kwargs)
-            return function(*args, **kwargs) if given is None else function(**given)
+            return function(*args, **kwargs) if given is None else function(**given)  # type: ignore[call-arg]
         except SegueError as error:
             error.args = (in_python(str(error)),)
             raise

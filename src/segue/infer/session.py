@@ -159,6 +159,8 @@ class Session:
 
     def _feed(self, text: str | Iterable[str], progress: Callable[[int, int], None] | None = None) -> int:
         skipped = 0
+        if not isinstance(text, Iterable):
+            raise DataError(f"feed takes a text or parts of a text; got {kind_of(text)}. Give a str.")
         for part in [text] if isinstance(text, str) else text:
             if not isinstance(part, str):
                 raise DataError(f"feed takes a text or parts of a text; got {kind_of(part)}. Use feed_tokens for ids.")
@@ -262,6 +264,8 @@ class Session:
     def score(self, text: str) -> ScoredText:
         """Read a text and return the log-probability of each of its tokens. To score a text without keeping it, fork
         first."""
+        if not isinstance(text, str):
+            raise DataError(f"score takes a text; got {kind_of(text)}. Give a str.")
         tokens: list[ScoredToken] = []
         encoding = self.tokenizer.encode_with_offsets(text)
         with self._turns.changing():
