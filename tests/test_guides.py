@@ -36,7 +36,7 @@ DOCS = ROOT / "docs"
 PAGES = sorted((DOCS / "tasks").glob("*.md"))
 STREAM_PAGES = [
     DOCS / f"{name}{ending}.md"
-    for name in ("generate", "score", "context", "evaluate", "compare", "python")
+    for name in ("generate", "score", "context", "evaluate", "compare")
     for ending in ("", ".zh-CN")
 ]
 """Their `model` is a Transformer-XL, and `xlnet` is there too."""
@@ -103,6 +103,18 @@ def test_the_page_of_streams_runs(
     shutil.copytree(causal_models[language_of(page)], tmp_path / "model")
     shutil.copytree(models[language_of(page)], tmp_path / "xlnet")
     monkeypatch.chdir(tmp_path)
+    run_page(page)
+
+
+@pytest.mark.parametrize("ending", ["", pytest.param(".zh-CN", marks=pytest.mark.long)], ids=list(LANGUAGES))
+def test_the_page_of_python_runs_in_an_empty_folder(
+    ending: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the models that come with segue."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    page = DOCS / f"python{ending}.md"
+    assert not any(name for _, name, _ in BLOCK.findall(page.read_text(encoding="utf-8")))
     run_page(page)
 
 

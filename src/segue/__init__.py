@@ -14,6 +14,7 @@ There is one function for each command of the command line (docs/python.md shows
     score, embed                texts -> log-probabilities; texts -> an array of vectors
     score_each, embed_each, predict_each        the same row by row, in constant memory
     evaluate                    a model and a store -> perplexity, and bits per token, character and byte
+    evaluate_task               a fine-tuned model and labelled examples -> the metrics of its task
     evaluate_pairs, evaluate_context, evaluate_speed    minimal pairs; effective context length; time per token
     compare                     models on the same data, with confidence intervals of their differences
     generate, infill            continue a prompt; fill gaps in a text
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
     from segue.api.evaluate_context import evaluate_context as evaluate_context
     from segue.api.evaluate_pairs import evaluate_pairs as evaluate_pairs
     from segue.api.evaluate_speed import evaluate_speed as evaluate_speed
+    from segue.api.evaluate_task import evaluate_task as evaluate_task
     from segue.api.explain import attention as attention
     from segue.api.explain import explain_answer as explain_answer
     from segue.api.explain import explain_text as explain_text
@@ -191,6 +193,7 @@ _HOME = {
     "evaluate_context": "segue.api.evaluate_context",
     "evaluate_pairs": "segue.api.evaluate_pairs",
     "evaluate_speed": "segue.api.evaluate_speed",
+    "evaluate_task": "segue.api.evaluate_task",
     "explain_answer": "segue.api.explain",
     "explain_text": "segue.api.explain",
     "export": "segue.api.convert",
@@ -295,6 +298,7 @@ __all__ = [
     "evaluate_context",
     "evaluate_pairs",
     "evaluate_speed",
+    "evaluate_task",
     "explain_answer",
     "explain_text",
     "export",

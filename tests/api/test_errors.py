@@ -11,7 +11,7 @@ import pytest
 
 import segue
 from segue.api.errors import ARGUMENTS, in_python
-from segue.errors import DataError, SegueError
+from segue.errors import DataError, SegueError, kind_of
 from tests.api.test_documented import FUNCTIONS
 
 SOURCE = Path(segue.__file__).parent
@@ -77,8 +77,34 @@ def test_what_is_no_option_stays(message: str) -> None:
     assert in_python(message) == message
 
 
+@pytest.mark.parametrize(
+    ("message", "expected"),
+    [
+        ("Prepare one: segue prepare INPUT --out STORE.", "Prepare one: segue.prepare(INPUT, out=STORE)."),
+        ("`segue models` lists the names.", "`segue.models()` lists the names."),
+        ("Try segue doctor MODEL.", "Try segue.doctor(MODEL)."),
+        ("Use `segue finetune xlnet-mini-en`.", "Use `segue.finetune('xlnet-mini-en')`."),
+        ("Use segue pretrain --from RUN.", "Use segue.pretrain(start=RUN)."),
+        ("as segue tune writes it", "as segue.tune writes it"),
+        ("Allow more: --malformed-share 0.10.", "Allow more: malformed_share=0.10."),
+        ("try --encoding gb18030 here", "try encoding='gb18030' here"),
+        ("Use --documents block.", "Use documents='block'."),
+        ("Use --column positives=NAME --column negatives=NAME.", 'Use columns={"positives": NAME, "negatives": NAME}.'),
+    ],
+)
+def test_commands_become_calls(message: str, expected: str) -> None:
+    assert in_python(message) == expected
+
+
+def test_advice_is_python_in_python_and_a_command_on_the_command_line(place: Path) -> None:
+    with pytest.raises(DataError) as caught:
+        segue.evaluate("model", "nothing", segment_length=8)
+    assert str(caught.value).endswith("prepare a store: segue.prepare(INPUT, out=STORE).")
+    assert caught.value.on_command_line.endswith("prepare a store: segue prepare INPUT --out STORE.")
+
+
 def test_errors_are_segue_errors() -> None:
-    with pytest.raises(SegueError, match="a model must be"):
+    with pytest.raises(SegueError, match="model must be a path, a name, or a loaded model; got an int"):
         segue.score(3, "a")  # type: ignore[call-overload]
 
 
@@ -87,12 +113,12 @@ def test_a_head_has_no_scores_and_vectors(place: Path) -> None:
         with pytest.raises(
             SegueError, match=r"^sentiment must be a language model; .* Use segue.predict\('sentiment', rows"
         ):
-            function("sentiment", "a")  # type: ignore[operator]
+            function("sentiment", "a")
 
 
 @pytest.mark.parametrize("given", [["good", "film"], None, Path("a.txt"), 5])
 def test_a_text_to_write_on_is_one_text(place: Path, given: object) -> None:
-    name = type(given).__name__
+    name = kind_of(given)
     with pytest.raises(DataError, match=f"^prompt must be a str; got {name}. Call the function once for each text.$"):
         segue.generate("model", given)  # type: ignore[call-overload]
     with pytest.raises(DataError, match=f"^text must be a str; got {name}"):

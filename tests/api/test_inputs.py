@@ -8,7 +8,7 @@ import pytest
 
 import segue
 from segue.api.tables import plain, rows_of
-from segue.errors import DataError
+from segue.errors import DataError, SegueWarning
 
 TEXTS = ["The room was clean.", "A dull film with a weak story."]
 
@@ -52,7 +52,7 @@ def test_pandas_tables_are_read(place: Path) -> None:
 @pytest.mark.parametrize(
     ("texts", "message"),
     [
-        (5, "texts must be a str, a Path, a table, or several of them; got a int"),
+        (5, "texts must be a str, a Path, a table, or several of them; got an int"),
         (["a", None], "text 2 must be a str; got nothing"),
         (["a", Path("b")], "text 2 must be a str; got a PosixPath"),
         ([Path("texts.txt"), "a"], "texts and files must not be mixed"),
@@ -103,3 +103,29 @@ def test_cells_become_plain_values() -> None:
     assert plain(float("nan")) is None
     assert plain(np.array([1.0, np.nan])) == [1.0, None]
     assert plain({"a": (np.float32(0.5),)}) == {"a": [0.5]}
+
+
+def test_results_are_shown_in_one_line(place: Path) -> None:
+    store = segue.prepare("texts.txt", "corpus", tokenizer="model/tokenizer", progress=False)
+    assert repr(store) == f"<Store 'corpus': {store.length:,} tokens of 6 documents, vocabulary of 370>"
+    session = segue.open("model")
+    session.feed("The room was clean. ")
+    assert repr(session).startswith(f"<Session: 2 layers of 32, vocabulary of 370, {session.tokens_read} tokens read")
+    found = segue.evaluate("model", store, segment_length=16, progress=False)
+    assert f"perplexity {found.perplexity:,.3f}" in repr(found)
+    explained = segue.explain_text("model", "The room was clean.", ablate=False, progress=False)
+    assert f"loss={explained.loss:.4f}" in repr(explained)
+    words = segue.explain_answer("sentiment", "The room was clean.")
+    assert "answer 'good'" in repr(words)
+    for one in (store, session, found, explained, words):
+        assert "\n" not in repr(one)
+        assert len(repr(one)) < 200
+
+
+def test_a_short_text_gets_a_vocabulary_that_fits(place: Path) -> None:
+    for kind in ("unigram", "bpe"):
+        with pytest.warns(SegueWarning, match=r"^the vocabulary has \d+ tokens instead of 8,000, because the text"):
+            store = segue.prepare("texts.txt", kind, kind=kind, progress=False)
+        assert 262 < store.vocabulary_size < 8000
+    with pytest.raises(DataError, match=r"^vocabulary_size must be at most \d+ for these texts; got 9999\. Use \d+ or"):
+        segue.prepare("texts.txt", "other", vocabulary_size=9999, progress=False)

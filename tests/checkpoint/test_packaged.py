@@ -115,11 +115,11 @@ def test_a_path_comes_before_a_name(models: Path, made: Path) -> None:
     ("name", "said"),
     [
         ("tiny-ne", "Did you mean tiny-en?"),
-        ("xlnet-base", "xlnet-base is a config without weights: `segue pretrain` trains it"),
+        ("xlnet-base", "xlnet-base is a config without weights: `segue.pretrain` trains it"),
         ("small-xlnet", "small-xlnet is a config without weights"),
         ("small-xlnett", "Did you mean small-xlnet, a config without weights?"),
         ("xlnet-base-case", "Did you mean xlnet-base-cased?"),
-        ("something else", "`segue models` lists the names"),
+        ("something else", "`segue.models()` lists the names"),
     ],
 )
 def test_an_unknown_name_gets_a_suggestion(name: str, said: str, models: Path) -> None:

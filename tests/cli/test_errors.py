@@ -138,13 +138,17 @@ def test_output_that_cannot_be_written(tmp_path: Path) -> None:
         result = run("models", stdout=full)
     assert result.returncode == 2
     assert result.stderr.startswith("segue: a file or a stream must be usable; got No space left on device.")
-    closed = subprocess.run(f"{sys.executable} -m segue models >&- 2>&-", shell=True, check=False)
-    assert closed.returncode == 0
+    closed = subprocess.run(
+        f"{sys.executable} -m segue models >&-", shell=True, check=False, stderr=subprocess.PIPE, text=True
+    )
+    assert closed.returncode == 2  # as `ls >&-`
+    assert "got Bad file descriptor. Open it, or redirect it to a file" in closed.stderr
+    assert subprocess.run(f"{sys.executable} -m segue models >&- 2>&-", shell=True, check=False).returncode == 2
     reader, writer = os.pipe()
     os.close(reader)
     gone = run("models", stdout=writer)
     os.close(writer)
-    assert gone.returncode == 1
+    assert gone.returncode == 141  # as of a program that SIGPIPE ends
     assert gone.stderr == ""
 
 

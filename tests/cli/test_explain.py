@@ -72,7 +72,7 @@ def test_standard_input_and_a_fine_tuned_model_alone(models: Path, tmp_path: Pat
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["{}/xl", "The room", "--order", "random", "--out", "{}/a.html"], "a factorization order needs"),
+        (["{}/xl", "The room", "--order", "random", "--out", "{}/a.html"], "a factorisation order needs"),
         (
             ["{}/xl", "The room", "--order", "first", "--out", "{}/a.html"],
             "--order must be comma-separated whole numbers",

@@ -164,6 +164,7 @@ def test_embed_by_line_with_choices(place: Path, tmp_path: Path, segue: Callable
     ("arguments", "message"),
     [
         (("score", "{}/xlnet-base", "{}/nowhere.txt"), "nowhere.txt must exist"),
+        (("score", "{}/xlnet-base", "The room was clean."), "to read a text itself, give it on standard input, with -"),
         (("score", "{}/xlnet-base", "{}/text.txt", "--out", "{}/scores.xls"), "must end in .jsonl, .csv, .tsv"),
         (("score", "{}/xlnet-base", "{}/text.txt", "--out", "{}/no/scores.csv"), "must be in a folder that exists"),
         (("score", "{}/xlnet-base", "{}/text.txt", "--to", "parquet"), "parquet must go to a file"),

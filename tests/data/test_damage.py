@@ -99,8 +99,9 @@ def test_large_stores_are_verified_as_they_are_read(store: Path, monkeypatch: py
 
 def test_a_file_in_place_of_a_store(tmp_path: Path) -> None:
     (tmp_path / "reviews.txt").write_text("It was good.")
-    with pytest.raises(DataError, match=r"got the file .*reviews\.txt.*segue prepare .*reviews\.txt --out"):
+    with pytest.raises(DataError, match=r"got the file .*reviews\.txt.*segue\.prepare\(.*reviews\.txt', ") as caught:
         Store.open(tmp_path / "reviews.txt")
+    assert f"segue prepare {tmp_path}/reviews.txt --out " in caught.value.on_command_line
 
 
 @pytest.mark.parametrize("which", ["store", "validation"])

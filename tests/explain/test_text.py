@@ -43,7 +43,7 @@ NAMES = ["causal", "permutation", "masked", "causal alone", "permutation alone"]
 def test_the_losses_are_those_of_score(name: str, order: str, sources: dict[str, TextModel]) -> None:
     source = sources[name]
     if order != "forward" and not name.startswith("permutation"):
-        with pytest.raises(ConfigError, match="a factorization order needs"):
+        with pytest.raises(ConfigError, match="a factorisation order needs"):
             read_text(source, TEXT, order=order)  # type: ignore[arg-type]
         return
     reading = read_text(source, TEXT, order=order, seed=3)  # type: ignore[arg-type]

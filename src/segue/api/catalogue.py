@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 
 from segue.api.errors import python_errors
@@ -13,7 +12,7 @@ from segue.checkpoint.packaged import WITHOUT, Packaged, package_folder, package
 from segue.checkpoint.parts import CONFIG, LARGEST_TASK, TASK, TRUNK, read_toml, read_trunk
 from segue.config import Config, ModelConfig, dump, model_config, parameter_count, parse, toml
 from segue.config.presets import preset_names, preset_text
-from segue.errors import ConfigError
+from segue.errors import ConfigError, similar_names
 from segue.model.named import NamedModel, named_models
 
 
@@ -126,8 +125,9 @@ def card_or_config(name: str) -> NamedText:
     if name in preset_names():
         text = preset_text(name)
         return NamedText(text=text, is_card=False, only_for_segue=only_for_segue(_preset_model(text, name)))
-    near = get_close_matches(name, all_names(), n=1, cutoff=0.3)
-    hint = WITHOUT if not package_folder().is_dir() else f"Did you mean {near[0]}?" if near else "See that list."
+    near = similar_names(name, all_names(), least=0.3)
+    hint = f"Did you mean {' or '.join(near)}?" if near else "See that list."
+    hint = hint if package_folder().is_dir() else WITHOUT
     raise ConfigError(f"a name must be one that `segue models` lists; got {name!r}. {hint}")
 
 

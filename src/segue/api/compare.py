@@ -9,22 +9,24 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from segue.api.arguments import Positive
 from segue.api.errors import python_errors
+from segue.api.evaluate_task import labelled_rows
 from segue.api.models import ModelLike, text_model
-from segue.api.predict import FinetunedModel, prediction_table, task_model_of
+from segue.api.predict import FinetunedModel, task_model_of
 from segue.api.progress import Progress, Tell, progress_callback
 from segue.api.score import score
 from segue.api.texts import documents_of
 from segue.checkpoint.find import find, model_folder
 from segue.checkpoint.folder import HEAD, TASK
 from segue.data.readers import DocumentRule
-from segue.data.tables import TableSettings, open_table
+from segue.data.tables import TableSettings
 from segue.errors import ConfigError, DataError
 from segue.evaluation.metrics.bootstrap import Metric, divide
 from segue.evaluation.metrics.bootstrap import measure as measured
 from segue.evaluation.metrics.paired import Measure, paired_differences
 from segue.infer.documents import TextPart
-from segue.tasks.examples import column_names, gathered, rows_with_roles, understand
+from segue.tasks.examples import understand
 from segue.tasks.folder import TaskModel
 from segue.tasks.predict import answers_in_order
 from segue.tasks.task import Example, Prediction, Task
@@ -67,7 +69,7 @@ def compare(
     tables: TableSettings | None = None,
     field: str = "text",
     documents: DocumentRule | None = None,
-    batch_size: int = 32,
+    batch_size: Positive = 32,
     progress: bool = True,
     on_event: Callable[[Progress], object] | None = None,
 ) -> ModelComparison:
@@ -79,7 +81,8 @@ def compare(
 
     Args:
         models: Two or more models: names, folders, or loaded models; either all fine-tuned on one task, or none.
-        data: For fine-tuned models, labelled rows, a table or a file (`Path`); for language models, texts or files.
+        data: For fine-tuned models, labelled rows, a table or a file; for language models, texts or
+            files (`Path`).
         columns: Columns by role, where column names do not match: {"text": "review"}.
         tables: Format of a file of rows. Default: inferred from its name.
         field: Field of the text in records, for language models. Default: "text".
@@ -162,8 +165,7 @@ def _tasks(
                 f"compared models must have the same task; got {kind.name} and, in {name}, {other.kind.name}. Compare "
                 "the models of each task separately."
             )
-    table = open_table(data, tables) if isinstance(data, Path) else prediction_table(kind, data, tables)
-    rows = gathered(kind, rows_with_roles(table, column_names(kind, table, columns, labelled=True)))
+    table, rows = labelled_rows(kind, data, columns, tables)
     found = [understand(one.task, table, rows, labelled=True) for one in made]
     understood = [{example.number: example for example in one.examples} for one in found]
     common = [number for number in understood[0] if all(number in examples for examples in understood)]

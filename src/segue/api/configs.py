@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Mapping, Sequence
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -12,7 +11,7 @@ from segue.config import Config, ModelConfig, dump, parse, read_config_file, tom
 from segue.config.presets import preset_names, preset_text
 from segue.config.schema import LARGEST_VOCABULARY
 from segue.data.store import Store
-from segue.errors import ConfigError
+from segue.errors import ConfigError, kind_of, similar_names
 from segue.model.named import named_models
 from segue.train.command import written
 
@@ -65,8 +64,8 @@ def _advice(source: str) -> str:
     """Return the remedy for a config that is neither a file nor a preset."""
     if packaged_model(source) is not None:
         return f"{source} is a model that is trained already: fine-tune it with `segue finetune {source}`."
-    near = get_close_matches(source, [*preset_names(), *packaged_models()], n=1)
-    return f"Did you mean {near[0]}?" if near else "Check the name."
+    near = similar_names(source, [*preset_names(), *packaged_models()])
+    return f"Did you mean {' or '.join(near)}?" if near else "Check the name."
 
 
 def _text(source: str) -> str:
@@ -106,5 +105,14 @@ def overrides(settings: Settings | None) -> list[str]:
     """
     if settings is not None and not isinstance(settings, Mapping):
         return list(settings)
-    values = flat(settings or {})
-    return [f"{key}={written(str(value) if isinstance(value, Path) else value)}" for key, value in values.items()]
+    return [f"{key}={_value(key, value)}" for key, value in flat(settings or {}).items()]
+
+
+def _value(key: str, value: Any) -> str:
+    """Return the value of a setting in the form of the command line."""
+    try:
+        return written(str(value) if isinstance(value, Path) else value)
+    except (TypeError, ValueError):
+        raise ConfigError(
+            f"{key} must be a number, a text, True, False, or a list of them; got {kind_of(value)}. Correct it."
+        ) from None

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
+from segue.api.arguments import ModelPath, Positive
 from segue.api.configs import Settings, overrides
 from segue.api.errors import python_errors
 from segue.checkpoint.convert import ConversionReport
@@ -69,13 +70,13 @@ def convert(
 
 @python_errors
 def export(
-    model: str | Path,
+    model: ModelPath,
     out: str | Path,
     *,
     what: Literal["encoder", "step"] = "encoder",
     format: Literal["onnx", "torch"] = "onnx",
-    memory_length: int | None = None,
-    rows: int | None = None,
+    memory_length: Positive | None = None,
+    rows: Positive | None = None,
     replace: bool = False,
 ) -> Exported:
     """Export a model to ONNX or torch.export, and verify the exported program against the model.

@@ -8,6 +8,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from segue.api.arguments import Positive
 from segue.api.errors import python_errors
 from segue.api.models import ModelLike, check_language_model, text_model
 from segue.api.progress import Progress, counted, progress_callback, streamed
@@ -27,8 +28,8 @@ def embed(
     pool: Pooling = "mean",
     normalise: bool = True,
     memory: bool = True,
-    segment_length: int | None = None,
-    batch_tokens: int = 4096,
+    segment_length: Positive | None = None,
+    batch_tokens: Positive = 4096,
     field: str = "text",
     documents: DocumentRule | None = None,
     encoding: str = "utf-8",
@@ -112,8 +113,8 @@ def embed_each(
     pool: Pooling = "mean",
     normalise: bool = True,
     memory: bool = True,
-    segment_length: int | None = None,
-    batch_tokens: int = 4096,
+    segment_length: Positive | None = None,
+    batch_tokens: Positive = 4096,
     field: str = "text",
     documents: DocumentRule | None = None,
     encoding: str = "utf-8",

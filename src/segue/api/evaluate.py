@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
 
+from segue.api.arguments import Positive
 from segue.api.errors import python_errors
-from segue.api.models import ModelLike, with_folder
+from segue.api.models import ModelLike, path_of, with_folder
 from segue.api.progress import Progress, progress_callback
 from segue.checkpoint.find import find, model_folder
-from segue.checkpoint.folder import CONFIG, TOKENIZER
+from segue.checkpoint.folder import CONFIG, TASK, TOKENIZER
 from segue.config import load as load_config
 from segue.data.store import Store
 from segue.errors import ConfigError, DataError
@@ -43,6 +44,11 @@ class Evaluation:
     memory_length: int | None
     """Memory length in tokens; None for a model without memory."""
 
+    def __repr__(self) -> str:
+        memory = "without memory" if self.memory_length is None else f"memory of {self.memory_length:,}"
+        bits = f"{self.bits_per_character:.4f} bits per character"
+        return f"<Evaluation: perplexity {self.perplexity:,.3f}, {bits}, {self.tokens:,} tokens, {memory}>"
+
     @property
     def loss(self) -> float:
         """Mean negative log-likelihood per token, in nats."""
@@ -71,20 +77,21 @@ def evaluate(
     model: ModelLike,
     data: str | Path | Store,
     *,
-    segment_length: int | None = None,
-    memory_length: int | None = None,
-    attention_span: int | None = None,
-    clamp_distance: int | None = None,
-    window: int | None = None,
-    stride: int = 1,
+    segment_length: Positive | None = None,
+    memory_length: Positive | None = None,
+    attention_span: Positive | None = None,
+    clamp_distance: Positive | None = None,
+    window: Positive | None = None,
+    stride: Positive = 1,
     order: Order = "forward",
     pseudo: bool = False,
-    lanes: int = 8,
-    limit: int | None = None,
+    lanes: Positive = 8,
+    limit: Positive | None = None,
     progress: bool = True,
     on_event: Callable[[Progress], object] | None = None,
 ) -> Evaluation:
-    """Measure the perplexity of a model on a store, and its bits per token, character and byte.
+    """Measure the perplexity of a model on a store, and its bits per token, character and byte. For a fine-tuned model,
+    use `evaluate_task`.
 
     Args:
         model: A name, a folder, or a loaded model.
@@ -95,7 +102,7 @@ def evaluate(
         clamp_distance: Clamp relative distances at this value. Default: no limit.
         window: Length of a sliding window, evaluated without memory. Default: no window.
         stride: Tokens to advance per window.
-        order: Factorization order of a permutation model: "forward", "backward" or "random".
+        order: Factorisation order of a permutation model: "forward", "backward" or "random".
         pseudo: Whether to measure pseudo-likelihood, for masked and permutation models.
         lanes: Number of parts of the text to read in parallel. Affects speed, not the result.
         limit: Number of tokens to evaluate. Default: all.
@@ -115,6 +122,7 @@ def evaluate(
         >>> found.perplexity == math.exp(found.loss), found.tokens == store.length - 1
         (True, True)
     """
+    check_no_task(model, data)
     whole, folder = with_folder(model)
     store = data if isinstance(data, Store) else open_store(Path(data), folder)
     check_tokenizer(store, folder, whole)
@@ -142,8 +150,19 @@ def evaluate(
     )
 
 
+def check_no_task(model: object, data: object) -> None:
+    """Raise ConfigError for a model that was fine-tuned on a task, and say how to evaluate it."""
+    if isinstance(model, str | Path) and (path_of(model) / TASK).is_file():
+        raise ConfigError(
+            f"perplexity needs a language model; got {model}, which is fine-tuned on a task.",
+            remedy=f"Evaluate it on labelled examples: segue.evaluate_task({str(model)!r}, {str(data)!r}).",
+            option=f"Evaluate it on labelled examples: segue evaluate {quote(str(model))} --table {quote(str(data))}.",
+        )
+
+
 def store_for(model: str, data: Path) -> Store:
     """Return the store in a folder, for a model that is not loaded yet."""
+    check_no_task(model, data)
     return open_store(data, model_folder(find(model)) if data.is_file() else None)
 
 
@@ -176,8 +195,13 @@ def check_tokenizer(store: Store, folder: Path | None, model: LanguageModel) -> 
         if own is not None:
             LanguageWatch(load_tokenizer(own)).read(store.read(0, min(store.length, ENOUGH)))
         return
-    remedy = f"Prepare the text with --tokenizer {own}." if own is not None else "Use the store it was trained on."
-    raise DataError(f"the store {store.path} must have the tokeniser of the model; got {got}. {remedy}")
+    remedy = option = "Use the store it was trained on."
+    if own is not None:
+        remedy = f"Prepare the text with tokenizer={str(own)!r}."
+        option = f"Prepare the text with --tokenizer {own}."
+    raise DataError(
+        f"the store {store.path} must have the tokeniser of the model; got {got}.", remedy=remedy, option=option
+    )
 
 
 def _trained_segment(folder: Path | None) -> int:

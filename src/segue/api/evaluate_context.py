@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from segue.api.arguments import Positive
 from segue.api.errors import python_errors
 from segue.api.evaluate import check_tokenizer, open_store
 from segue.api.models import ModelLike, with_folder
@@ -43,7 +44,7 @@ class ContextReader:
 class ContextEvaluation:
     """Losses of a group of models at several context lengths."""
 
-    contexts: Sequence[int]
+    contexts: Sequence[Positive]
     losses_NCT: NDArray[np.float64]
     """Negative log-likelihoods in nats, of shape [models, contexts, tokens]."""
     lengths: Mapping[float, Sequence[EffectiveLength]]
@@ -61,10 +62,10 @@ def evaluate_context(
     models: ModelLike | Sequence[ModelLike],
     data: str | Path | Store,
     *,
-    contexts: Sequence[int] | None = None,
-    limit: int | None = None,
+    contexts: Sequence[Positive] | None = None,
+    limit: Positive | None = None,
     exact: bool = False,
-    clamp_distance: int | None = None,
+    clamp_distance: Positive | None = None,
     progress: bool = True,
     on_event: Callable[[Progress], object] | None = None,
 ) -> ContextEvaluation:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from segue.api.arguments import Positive, Seed
 from segue.api.errors import python_errors
 from segue.api.models import ModelLike, text_model
 from segue.api.progress import Progress, progress_callback
@@ -31,12 +32,12 @@ class PairEvaluation:
 @python_errors
 def evaluate_pairs(
     model: ModelLike,
-    pairs: str | Path | Sequence[tuple[str, str]],
+    pairs: str | Path | Sequence[Sequence[str]],
     *,
     columns: Mapping[str, str] | None = None,
-    orders: int | None = None,
-    seed: int = 0,
-    segment_length: int | None = None,
+    orders: Positive | None = None,
+    seed: Seed = 0,
+    segment_length: Positive | None = None,
     progress: bool = True,
     on_event: Callable[[Progress], object] | None = None,
 ) -> PairEvaluation:
@@ -46,7 +47,7 @@ def evaluate_pairs(
         model: A name, a folder, or a loaded model.
         pairs: A jsonl file (also compressed), a folder of them, or (good, bad) sentences.
         columns: Columns by role, where column names do not match: {"good": "grammatical"}.
-        orders: Number of random factorization orders to average over, for a permutation model. Default:
+        orders: Number of random factorisation orders to average over, for a permutation model. Default:
             pseudo-likelihood.
         seed: Seed for random orders. Default: 0.
         segment_length: Segment length in tokens. Default: as in training.
@@ -84,9 +85,12 @@ def evaluate_pairs(
     return PairEvaluation(accuracy=accuracy, pairs=chosen, scores=scores, scored_by=_way(source, settings))
 
 
-def _given(pairs: Sequence[tuple[str, str]]) -> list[Pair]:
+def _given(pairs: Sequence[Sequence[str]]) -> list[Pair]:
     if not pairs:
         raise DataError("at least one minimal pair is needed; got none. Give (good, bad) sentences.")
+    for number, pair in enumerate(pairs, start=1):
+        if len(pair) != 2:
+            raise DataError(f"a pair must have two sentences, (good, bad); pair {number} has {len(pair)}. Correct it.")
     return [Pair(good=good, bad=bad, paradigm="pairs", phenomenon="pairs") for good, bad in pairs]
 
 

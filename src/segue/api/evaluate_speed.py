@@ -6,6 +6,7 @@ from pathlib import Path
 
 import torch
 
+from segue.api.arguments import Positive
 from segue.api.errors import python_errors
 from segue.api.evaluate import check_tokenizer, open_store
 from segue.api.models import ModelLike, model_or_random
@@ -34,9 +35,9 @@ def evaluate_speed(
     model: ModelLike,
     data: str | Path | Store | None = None,
     *,
-    lengths: Sequence[int] | None = None,
-    segment_length: int | None = None,
-    repeats: int = 3,
+    lengths: Sequence[Positive] | None = None,
+    segment_length: Positive | None = None,
+    repeats: Positive = 3,
     progress: bool = True,
     on_event: Callable[[Progress], object] | None = None,
 ) -> SpeedEvaluation:

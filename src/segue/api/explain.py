@@ -8,10 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import nn
 
+from segue.api.arguments import Index, OneText, Positive, Seed
 from segue.api.errors import python_errors
 from segue.api.models import ModelLike, text_model, with_folder
-from segue.api.predict import FinetunedModel, only_column, task_model_of
+from segue.api.predict import FinetunedLike, FinetunedModel, only_column, task_model_of
 from segue.api.progress import Progress, progress_callback
+from segue.api.tables import memory_table
 from segue.data.decode import check_encoding
 from segue.errors import DataError
 from segue.explain.decision import decide
@@ -28,6 +30,7 @@ from segue.files import new_text_file
 from segue.infer.score import Order
 from segue.infer.text_model import TextModel
 from segue.model import Batch, Memory
+from segue.tasks.examples import column_names
 from segue.tasks.folder import TaskModel
 
 
@@ -72,14 +75,14 @@ def attention(
 @python_errors
 def explain_text(
     model: ModelLike,
-    text: str,
+    text: OneText,
     *,
     name: str | None = None,
-    order: Order | Sequence[int] = "forward",
-    seed: int = 0,
+    order: Order | Sequence[Index] = "forward",
+    seed: Seed = 0,
     layers: Sequence[int] | None = None,
     ablate: bool = True,
-    segment_length: int | None = None,
+    segment_length: Positive | None = None,
     progress: bool = True,
     on_event: Callable[[Progress], object] | None = None,
 ) -> Explanation:
@@ -92,7 +95,7 @@ def explain_text(
         model: A name, a folder, or a loaded model.
         text: The text, of at most 16,384 tokens.
         name: Title of this explanation on the page. Default: the name of the model.
-        order: Factorization order of a permutation model: "forward", "backward", "random", or a list of positions.
+        order: Factorisation order of a permutation model: "forward", "backward", "random", or a list of positions.
         seed: Seed for random orders. Default: 0.
         layers: Layers whose attention maps to show. Default: all.
         ablate: Whether to compute the losses without each term, each head and the memory. Each takes another forward
@@ -143,7 +146,11 @@ def explain_text(
 
 @python_errors
 def explain_answer(
-    model: str | Path | FinetunedModel | TaskModel, row: str | Mapping[str, Any], *, seed: int = 0
+    model: FinetunedLike,
+    row: str | Mapping[str, Any],
+    *,
+    columns: Mapping[str, str] | None = None,
+    seed: Seed = 0,
 ) -> WordReport:
     """Explain which words decided a prediction of a fine-tuned model, and how faithful the explanation is.
 
@@ -154,7 +161,8 @@ def explain_answer(
     Args:
         model: The result of `finetune` or `load_finetuned`, or a folder; for classify, pair, regress, tag, answer,
             choose or rank.
-        row: A text, or a dict of texts by role: {"first": ..., "second": ...}.
+        row: A text, or a dict of texts by role or by column: {"first": ..., "second": ...}.
+        columns: Columns by role, where column names do not match: {"text": "review"}.
         seed: Seed for the random rankings. Default: 0.
 
     Returns:
@@ -172,19 +180,34 @@ def explain_answer(
         2
     """
     made = task_model_of(model)
-    given = {only_column(made.kind): row} if isinstance(row, str) else row
+    given = {only_column(made.kind): row} if isinstance(row, str) else _by_role(made, row, columns or {})
     return words_of(decide(made, given), seed=seed)
+
+
+def _by_role(made: TaskModel, row: Mapping[str, Any], columns: Mapping[str, str]) -> Mapping[str, Any]:
+    """Return the cells of a row by the roles of the task; columns are found as `predict` finds them."""
+    roles = {column.role for column in made.kind.columns}
+    if not columns and row.keys() <= roles:
+        return row
+    table = memory_table([row], name="row")
+    given = {role: role for role in roles if role in row} | dict(columns)
+    return {role: row[name] for role, name in column_names(made.kind, table, given, labelled=False).items()}
 
 
 @python_errors
 def save_explanation(
-    out: str | Path, explanation: Explanation, *, beside: Explanation | None = None, replace: bool = False
+    out: str | Path,
+    explanation: Explanation | WordReport,
+    *,
+    beside: Explanation | WordReport | None = None,
+    replace: bool = False,
 ) -> Path:
     """Write an explanation, or two side by side, as a single self-contained HTML file.
 
     Args:
         out: The file to write.
-        explanation: The result of `explain_text`, or `segue.Explanation(name=..., text=..., words=...)`.
+        explanation: The result of `explain_text` or of `explain_answer`; or
+            `segue.Explanation(name=..., text=..., words=...)`, for a title and a text of your own.
         beside: A second explanation, of another model or another text. Default: none.
         replace: Whether to overwrite an existing file.
 
@@ -196,14 +219,19 @@ def save_explanation(
 
     Examples:
         >>> report = segue.explain_answer("sentiment", "The room was clean.")
-        >>> found = segue.Explanation(name="sentiment", text="The room was clean.", words=report)
-        >>> segue.save_explanation("answer.html", found).stat().st_size > 1000
+        >>> segue.save_explanation("answer.html", report).stat().st_size > 1000
         True
     """
-    page = explanation_page([explanation] if beside is None else [explanation, beside])
+    sides = [explanation] if beside is None else [explanation, beside]
+    page = explanation_page([one if isinstance(one, Explanation) else _words_alone(one) for one in sides])
     with new_text_file(Path(out), replace=replace) as file:
         file.write(page)
     return Path(out)
+
+
+def _words_alone(report: WordReport) -> Explanation:
+    """Return the words behind a prediction as an explanation with the task as its title."""
+    return Explanation(name=report.task, text=" ".join(unit.text for unit in report.units), words=report)
 
 
 def head_picture(

@@ -6,6 +6,7 @@ from pathlib import Path
 from signal import Signals
 from tempfile import TemporaryDirectory
 
+from segue.api.arguments import ModelPath, Positive
 from segue.api.configs import Settings, check_has_weights, overrides
 from segue.api.errors import python_errors
 from segue.api.predict import FinetunedModel
@@ -46,7 +47,7 @@ class FinetuneResult(FinetunedModel):
 
 @python_errors
 def finetune(
-    model: str | Path,
+    model: ModelPath,
     train: TableLike,
     *,
     task: str = "classify",
@@ -56,7 +57,7 @@ def finetune(
     columns: Mapping[str, str] | None = None,
     settings: Settings | None = None,
     new_weights: bool = False,
-    adapt: int | None = None,
+    adapt: Positive | None = None,
     baselines: bool = True,
     wide: bool | None = None,
     tables: TableSettings | None = None,

@@ -4,9 +4,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import overload
 
+from segue.api.arguments import Bias, OneText, Positive
 from segue.api.errors import python_errors
 from segue.api.models import ModelLike, check_language_model, text_model
-from segue.errors import ConfigError, DataError
+from segue.errors import ConfigError
 from segue.infer.batched import write_batched
 from segue.infer.generation import GeneratedToken
 from segue.infer.infill import InfilledText, infill_text
@@ -24,17 +25,17 @@ MOST_FILLED = 4096
 @overload
 def generate(
     model: ModelLike,
-    prompt: str = ...,
+    prompt: OneText = ...,
     *,
-    max_tokens: int = ...,
+    max_tokens: Positive = ...,
     sampling: SamplingSettings | None = ...,
-    bias: Mapping[str, float] | None = ...,
+    bias: Bias | None = ...,
     stop: Sequence[str] = ...,
     choices: Sequence[str] = ...,
-    beam: int | None = ...,
+    beam: Positive | None = ...,
     length_penalty: float = ...,
     count: None = ...,
-    memory_length: int | None = ...,
+    memory_length: Positive | None = ...,
     int8: bool = ...,
 ) -> str: ...
 
@@ -42,17 +43,17 @@ def generate(
 @overload
 def generate(
     model: ModelLike,
-    prompt: str = ...,
+    prompt: OneText = ...,
     *,
-    max_tokens: int = ...,
+    max_tokens: Positive = ...,
     sampling: SamplingSettings | None = ...,
-    bias: Mapping[str, float] | None = ...,
+    bias: Bias | None = ...,
     stop: Sequence[str] = ...,
     choices: Sequence[str] = ...,
-    beam: int | None = ...,
+    beam: Positive | None = ...,
     length_penalty: float = ...,
-    count: int,
-    memory_length: int | None = ...,
+    count: Positive,
+    memory_length: Positive | None = ...,
     int8: bool = ...,
 ) -> list[str]: ...
 
@@ -60,17 +61,17 @@ def generate(
 @python_errors
 def generate(
     model: ModelLike,
-    prompt: str = "",
+    prompt: OneText = "",
     *,
-    max_tokens: int = 200,
+    max_tokens: Positive = 200,
     sampling: SamplingSettings | None = None,
-    bias: Mapping[str, float] | None = None,
+    bias: Bias | None = None,
     stop: Sequence[str] = (),
     choices: Sequence[str] = (),
-    beam: int | None = None,
+    beam: Positive | None = None,
     length_penalty: float = 0.0,
-    count: int | None = None,
-    memory_length: int | None = None,
+    count: Positive | None = None,
+    memory_length: Positive | None = None,
     int8: bool = False,
 ) -> str | list[str]:
     """Continue a prompt of any length.
@@ -108,9 +109,6 @@ def generate(
         >>> segue.generate("model", "The film was", choices=[" good", " bad"]) in (" good", " bad")
         True
     """
-    _check_text("prompt", prompt)
-    if count is not None and count < 1:
-        raise ConfigError(f"count must be at least 1; got {count}. Leave it out for a single text.")
     if beam is not None and (sampling is not None or bias or stop or choices):
         raise ConfigError(
             "a beam search cannot be combined with sampling, bias, stop or choices; got both. Leave one out."
@@ -171,13 +169,13 @@ def _numbered(written: Iterator[tuple[int, GeneratedToken]], begin: int) -> Iter
 @python_errors
 def infill(
     model: ModelLike,
-    text: str,
+    text: OneText,
     *,
     gap: str = "___",
-    length: int | Sequence[int] = 3,
+    length: Positive | Sequence[Positive] = 3,
     order: InfillOrder = "left_to_right",
     sampling: SamplingSettings | None = None,
-    bias: Mapping[str, float] | None = None,
+    bias: Bias | None = None,
 ) -> InfilledText:
     """Fill gaps in a text with an XLNet, in any order, from the context on both sides.
 
@@ -203,7 +201,6 @@ def infill(
         >>> filled.text.startswith("The room was"), len(filled.gaps)
         (True, 1)
     """
-    _check_text("text", text)
     total = length * max(1, text.count(gap) if gap else 1) if isinstance(length, int) else sum(length)
     if total > MOST_FILLED:
         raise ConfigError(
@@ -214,12 +211,6 @@ def infill(
     source = text_model(model)
     settings = biased(sampling or SamplingSettings(greedy=True), bias or {}, source.tokenizer)
     return infill_text(source.model, source.tokenizer, text, gap=gap, lengths=length, order=order, settings=settings)
-
-
-def _check_text(name: str, given: object) -> None:
-    """Raise DataError if a text is not a str, such as a list, which would be read as parts of one text."""
-    if not isinstance(given, str):
-        raise DataError(f"{name} must be a str; got {type(given).__name__}. Call the function once for each text.")
 
 
 def biased(settings: SamplingSettings, bias: Mapping[str, float], tokenizer: Tokenizer) -> SamplingSettings:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from segue.api.arguments import ModelPath, Positive
 from segue.api.errors import python_errors
 from segue.checkpoint.hub import Upload, plan_push
 from segue.checkpoint.hub import push as pushed
@@ -83,14 +84,14 @@ def push(
 
 @python_errors
 def package(
-    model: str | Path,
+    model: ModelPath,
     out: str | Path,
     *,
     license: str,
     languages: Sequence[str],
     notes: str | Path | None = None,
     trunk: str | None = None,
-    rank: int | None = None,
+    rank: Positive | None = None,
     replace: bool = False,
 ) -> Packed:
     """Package a model: 16-bit weights and a model card, loadable by name. For a pretraining run, the averaged weights

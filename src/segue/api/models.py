@@ -1,11 +1,12 @@
 """Forms in which functions accept a model, and loading it once for repeated use."""
 
 from pathlib import Path
-from typing import TypeAlias
+from typing import Annotated, TypeAlias
 from weakref import WeakKeyDictionary
 
 import torch
 
+from segue.api.arguments import Described, ModelPath, Positive
 from segue.api.errors import python_errors
 from segue.checkpoint.find import find, is_here, model_folder
 from segue.checkpoint.find import path_of as path_of
@@ -13,14 +14,19 @@ from segue.checkpoint.folder import HEAD, TASK, TOKENIZER, read_toml
 from segue.checkpoint.folder import load as load_folder
 from segue.config import ModelConfig
 from segue.config import load as load_config
-from segue.errors import CheckpointError, ConfigError
+from segue.errors import CheckpointError, ConfigError, kind_of
 from segue.infer.session import Session as Session
 from segue.infer.text_model import TextModel, load_text_model, segment_length_of
 from segue.model import LanguageModel
 from segue.model.named import named
 from segue.text.files import load_tokenizer
 
-ModelLike: TypeAlias = str | Path | LanguageModel | TextModel
+ModelLike: TypeAlias = Annotated[
+    str | Path | LanguageModel | TextModel,
+    Described(
+        what="a path, a name, or a loaded model", remedy='Use "xlnet-mini-en" or segue.load("run"), for example.'
+    ),
+]
 """A model folder, a run folder, a checkpoint of another library, a name; or the result of `load` or
 `load_text_model`."""
 
@@ -30,7 +36,7 @@ _READERS: WeakKeyDictionary[LanguageModel, Path] = WeakKeyDictionary()
 
 @python_errors
 def load(
-    source: str | Path, *, revision: str | None = None, offline: bool | None = None, mirror: str | Path | None = None
+    source: ModelPath, *, revision: str | None = None, offline: bool | None = None, mirror: str | Path | None = None
 ) -> LanguageModel:
     """Load a language model as an `nn.Module`.
 
@@ -65,7 +71,9 @@ def load(
 
 
 @python_errors
-def open(source: ModelLike, *, memory_length: int | None = None, int8: bool = False, device: str = "cpu") -> Session:
+def open(
+    source: ModelLike, *, memory_length: Positive | None = None, int8: bool = False, device: str = "cpu"
+) -> Session:
     """Open a session with a model, to read text of any length at constant cost per token, and to generate, score, fork
     and save.
 
@@ -89,7 +97,19 @@ def open(source: ModelLike, *, memory_length: int | None = None, int8: bool = Fa
         0
         >>> text = "".join(session.stream(max_tokens=8))
     """
+    _check_device(device)
     return Session(text_model(source), memory_length=memory_length, int8=int8, device=device)
+
+
+def _check_device(device: str) -> None:
+    """Raise ConfigError for a device that torch does not know, or that this machine does not have."""
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[0][:120].rstrip(".")
+        raise ConfigError(
+            f'device must be one that torch can use here; got {device!r} ({reason}). Use "cpu", for example.'
+        ) from None
 
 
 def with_folder(model: ModelLike) -> tuple[LanguageModel, Path | None]:
@@ -135,8 +155,7 @@ def check_language_model(model: ModelLike) -> None:
 
 def _no_model(given: object) -> ConfigError:
     return ConfigError(
-        f'a model must be a path, a name, or a loaded model; got a {type(given).__name__}. Use segue.load("run"), for '
-        "example."
+        f'a model must be a path, a name, or a loaded model; got {kind_of(given)}. Use segue.load("run"), for example.'
     )
 
 

@@ -74,6 +74,8 @@ def plot(runs: str | Path | Sequence[str | Path], out: str | Path = "runs.png", 
     """
     place = Path(out)
     folders = [Path(runs)] if isinstance(runs, str | Path) else [Path(run) for run in runs]
+    if not folders:
+        raise DataError("at least one run is needed to plot; got none. Give the folder of a run.")
     _draw(folders, place, replace=replace)
     return place
 

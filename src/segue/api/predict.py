@@ -1,18 +1,22 @@
 """Predictions of fine-tuned models."""
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from shutil import copytree
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, TypeAlias
 
+from segue.api.arguments import Described, ModelPath, Positive
 from segue.api.errors import python_errors
 from segue.api.progress import Progress, Tell, progress_callback, streamed
 from segue.api.tables import TableLike, memory_table, rows_of
+from segue.api.texts import texts_of
 from segue.checkpoint.find import find, model_folder
-from segue.data.tables import Record, TableSettings, Unread, open_table
+from segue.data.inputs import COMPRESSIONS
+from segue.data.tables import ENDINGS, Record, TableSettings, Unread, open_table
 from segue.data.tables import Table as Table
 from segue.errors import ConfigError, DataError
 from segue.files import check_folder
@@ -48,14 +52,25 @@ class FinetunedModel:
         """Predict every row, as `segue.predict` does."""
         return predict(self, rows, columns=columns, batch_size=batch_size, progress=progress, on_event=on_event)
 
+    @python_errors
     def save(self, out: str | Path) -> Path:
         """Copy the model folder to a new path."""
         check_folder(Path(out), kind="model", replace=False)
         return Path(copytree(self.folder, out))
 
 
+FinetunedLike: TypeAlias = Annotated[
+    str | Path | FinetunedModel | TaskModel,
+    Described(
+        what="a fine-tuned model: a path, a name, or the result of finetune or load_finetuned",
+        remedy='Use "sentiment-en" or segue.load_finetuned("run"), for example.',
+    ),
+]
+"""A fine-tuned model, as functions accept it."""
+
+
 @python_errors
-def load_finetuned(model: str | Path) -> FinetunedModel:
+def load_finetuned(model: ModelPath) -> FinetunedModel:
     """Load a fine-tuned model for repeated use.
 
     Args:
@@ -80,11 +95,11 @@ def load_finetuned(model: str | Path) -> FinetunedModel:
 
 @python_errors
 def predict(
-    model: str | Path | FinetunedModel | TaskModel,
+    model: FinetunedLike,
     rows: TableLike,
     *,
     columns: Mapping[str, str] | None = None,
-    batch_size: int = 32,
+    batch_size: Positive = 32,
     tables: TableSettings | None = None,
     progress: bool = True,
     on_event: Callable[[Progress], object] | None = None,
@@ -146,11 +161,11 @@ class PredictionStream:
 
 @python_errors
 def predict_each(
-    model: str | Path | FinetunedModel | TaskModel,
+    model: FinetunedLike,
     rows: TableLike,
     *,
     columns: Mapping[str, str] | None = None,
-    batch_size: int = 32,
+    batch_size: Positive = 32,
     tables: TableSettings | None = None,
     progress: bool = True,
     on_event: Callable[[Progress], object] | None = None,
@@ -188,7 +203,7 @@ def predict_each(
     return PredictionStream(rows=streamed(found, held), table=table)
 
 
-def task_model_of(model: str | Path | FinetunedModel | TaskModel) -> TaskModel:
+def task_model_of(model: FinetunedLike) -> TaskModel:
     """Return the task model, from any accepted form of a fine-tuned model."""
     if isinstance(model, FinetunedModel):
         return model.task_model
@@ -201,12 +216,28 @@ def prediction_table(kind: TaskKind, rows: TableLike, settings: TableSettings) -
         return rows
     if isinstance(rows, Path):
         return table_file(str(rows), settings)
+    if isinstance(rows, str):
+        _check_no_file(rows)
     several = [rows] if isinstance(rows, str) else rows
     if isinstance(several, Iterable) and not isinstance(several, Mapping) and not hasattr(several, "columns"):
         several = list(several.to_pylist() if hasattr(several, "to_pylist") else several)
-        if several and all(isinstance(one, str) for one in several):
-            several = [{only_column(kind): text} for text in several]
+        if any(isinstance(one, str) for one in several):
+            several = [{only_column(kind): text} for text in texts_of(several)]
     return memory_table(rows_of(several, name="rows"), name="rows")
+
+
+def is_table_name(text: str) -> bool:
+    """Return True for a text with the extension of a table, compressed or not."""
+    return Path(text).suffix.lower() in (*ENDINGS, *COMPRESSIONS)
+
+
+def _check_no_file(text: str) -> None:
+    """Raise DataError for the name of a table that is given as a text: a single word with the extension of one."""
+    if not is_table_name(text) or len(text.split()) != 1:
+        return
+    if os.path.exists(text):
+        raise DataError(f"rows must be texts or a table; got a str that names the file {text}. Use Path({text!r}).")
+    raise DataError(f"{text} must exist; got no such file. Check the path; to predict it as a text, use [{text!r}].")
 
 
 def only_column(kind: TaskKind) -> str:
@@ -228,7 +259,7 @@ _TEXT_ROLES = {
 }
 
 
-def text_rows(model: str | Path | FinetunedModel | TaskModel, texts: Sequence[str]) -> Table:
+def text_rows(model: FinetunedLike, texts: Sequence[str]) -> Table:
     """Return texts as rows: each fills the next column that the task reads, so that two texts make a row for a task
     with two."""
     made = task_model_of(model)

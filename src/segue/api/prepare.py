@@ -3,7 +3,9 @@
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
+from typing import Annotated
 
+from segue.api.arguments import Number, Positive, Seed, Share
 from segue.api.errors import python_errors
 from segue.api.progress import StatusLine, duration
 from segue.data.prepare import PreparationReport, PrepareSettings, examples, preparation
@@ -22,16 +24,16 @@ def prepare(
     *,
     tokenizer: str | Path | None = None,
     kind: Kind = "unigram",
-    vocabulary_size: int | None = None,
-    sample_characters: int = 2**22,
+    vocabulary_size: Positive | None = None,
+    sample_characters: Positive = 2**22,
     documents: DocumentRule | None = None,
     field: str = "text",
     encoding: str = "utf-8",
-    validation_share: float | None = None,
-    malformed_share: float = 0.05,
-    largest_expansion: int | None = None,
-    workers: int | None = None,
-    seed: int = 0,
+    validation_share: Annotated[float, Number(above=0, below=1)] | None = None,
+    malformed_share: Share = 0.05,
+    largest_expansion: Positive | None = None,
+    workers: Positive | None = None,
+    seed: Seed = 0,
     replace: bool = False,
     progress: bool = True,
     on_event: Callable[[PrepareProgress], object] | None = None,
@@ -43,7 +45,8 @@ def prepare(
         out: Folder of the new store; OUT-valid holds the validation documents, if any.
         tokenizer: Tokeniser folder, or store whose tokeniser to use. Default: train a new one.
         kind: Kind of tokeniser to train: "unigram", "bpe", "words", "characters" or "bytes".
-        vocabulary_size: Vocabulary size. Default: 8000 for unigram and bpe, no limit for words and characters.
+        vocabulary_size: Vocabulary size. Default: 8000 for unigram and bpe, or as many as a short text allows, with a
+            warning; no limit for words and characters.
         sample_characters: Maximum number of characters to train unigram and bpe on.
         documents: Unit of a document: "block" (up to a blank line), "line", "file" or "record". Default: blocks in text
             files, records in others.
@@ -100,7 +103,7 @@ def prepared(
     out: str | Path,
     settings: PrepareSettings,
     *,
-    workers: int | None = None,
+    workers: Positive | None = None,
     replace: bool = False,
     progress: bool = True,
     on_event: Callable[[PrepareProgress], object] | None = None,

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Literal, overload
 
+from segue.api.arguments import Index, Positive, Seed
 from segue.api.errors import python_errors
 from segue.api.models import ModelLike, check_language_model, text_model
 from segue.api.progress import Progress, counted, progress_callback, streamed
@@ -27,11 +28,11 @@ def score(
     by: Literal["document", "line"] = ...,
     context: str | Sequence[str] | None = ...,
     likeliest: bool = ...,
-    order: Order | Sequence[int] = ...,
-    seed: int = ...,
+    order: Order | Sequence[Index] = ...,
+    seed: Seed = ...,
     pseudo: bool = ...,
-    segment_length: int | None = ...,
-    batch_tokens: int = ...,
+    segment_length: Positive | None = ...,
+    batch_tokens: Positive = ...,
     field: str = ...,
     documents: DocumentRule | None = ...,
     encoding: str = ...,
@@ -48,11 +49,11 @@ def score(
     by: Literal["token"],
     context: str | Sequence[str] | None = ...,
     likeliest: bool = ...,
-    order: Order | Sequence[int] = ...,
-    seed: int = ...,
+    order: Order | Sequence[Index] = ...,
+    seed: Seed = ...,
     pseudo: bool = ...,
-    segment_length: int | None = ...,
-    batch_tokens: int = ...,
+    segment_length: Positive | None = ...,
+    batch_tokens: Positive = ...,
     field: str = ...,
     documents: DocumentRule | None = ...,
     encoding: str = ...,
@@ -69,11 +70,11 @@ def score(
     by: By = "document",
     context: str | Sequence[str] | None = None,
     likeliest: bool = True,
-    order: Order | Sequence[int] = "forward",
-    seed: int = 0,
+    order: Order | Sequence[Index] = "forward",
+    seed: Seed = 0,
     pseudo: bool = False,
-    segment_length: int | None = None,
-    batch_tokens: int = 4096,
+    segment_length: Positive | None = None,
+    batch_tokens: Positive = 4096,
     field: str = "text",
     documents: DocumentRule | None = None,
     encoding: str = "utf-8",
@@ -83,7 +84,7 @@ def score(
     """Compute log-probabilities of texts, each as a whole, by line or by token.
 
     A causal model predicts each token from those before it, as far as its memory reaches. A permutation model predicts
-    the tokens of a segment in a factorization order. A masked model predicts each token from all others of its window:
+    the tokens of a segment in a factorisation order. A masked model predicts each token from all others of its window:
     a pseudo-likelihood, which is not a probability of the text. Logarithms are natural.
 
     Args:
@@ -94,7 +95,7 @@ def score(
             are tokenised as one text; a token that spans both belongs to the text. Default: none.
         likeliest: Whether to report for each token if it was the most likely one in its place, and for each text if all
             its tokens were. Requires the logits of the whole vocabulary for each token.
-        order: Factorization order of a permutation model: "forward", "backward", "random", or a list of positions.
+        order: Factorisation order of a permutation model: "forward", "backward", "random", or a list of positions.
         seed: Seed for random orders. Default: 0.
         pseudo: Whether to compute the pseudo-likelihood of a permutation model, which predicts each token from all
             others of its window.
@@ -164,11 +165,11 @@ def score_each(
     by: By = "document",
     context: str | Sequence[str] | None = None,
     likeliest: bool = True,
-    order: Order | Sequence[int] = "forward",
-    seed: int = 0,
+    order: Order | Sequence[Index] = "forward",
+    seed: Seed = 0,
     pseudo: bool = False,
-    segment_length: int | None = None,
-    batch_tokens: int = 4096,
+    segment_length: Positive | None = None,
+    batch_tokens: Positive = 4096,
     field: str = "text",
     documents: DocumentRule | None = None,
     encoding: str = "utf-8",
@@ -183,7 +184,7 @@ def score_each(
         by: Unit to score: "document", "line" or "token".
         context: Context to condition on, as for `score`. Default: none.
         likeliest: Whether to report for each token if it was the most likely one in its place.
-        order: Factorization order of a permutation model: "forward", "backward", "random", or a list of positions.
+        order: Factorisation order of a permutation model: "forward", "backward", "random", or a list of positions.
         seed: Seed for random orders. Default: 0.
         pseudo: Whether to compute the pseudo-likelihood of a permutation model.
         segment_length: Segment length in tokens. Default: as in training.

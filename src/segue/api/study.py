@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from signal import Signals
 
+from segue.api.arguments import Positive
 from segue.api.configs import Settings, overrides
 from segue.api.errors import python_errors
 from segue.api.progress import StatusLine, duration
@@ -41,9 +42,9 @@ def run_study(
     study: str | Path,
     out: str | Path,
     *,
-    budget: int | None = None,
+    budget: Positive | None = None,
     settings: Settings | None = None,
-    workers: int | None = None,
+    workers: Positive | None = None,
     progress: bool = True,
     on_event: Callable[[StudyEvent], object] | None = None,
 ) -> StudyResult:

@@ -9,10 +9,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from segue.api.arguments import check_path
 from segue.data.problems import Problems
 from segue.data.tables import Table
 from segue.data.tables.reader import Record, TableRows
-from segue.errors import DataError
+from segue.errors import DataError, kind_of
 
 TableLike: TypeAlias = Any
 """A file (`str` or `Path`, also "datasets:NAME"), a list of dicts, a dict of columns, a pandas or polars DataFrame, an
@@ -28,6 +29,7 @@ def several(data: TableLike | Sequence[TableLike]) -> Sequence[TableLike]:
 def table_source(data: TableLike, *, name: str) -> str | Table:
     """Return a file name unchanged, or an in-memory table, which messages refer to as `name`."""
     if isinstance(data, str | Path):
+        check_path(name, data)
         return str(data)
     if isinstance(data, Table):
         return data
@@ -36,6 +38,8 @@ def table_source(data: TableLike, *, name: str) -> str | Table:
 
 def memory_table(rows: Sequence[Mapping[str, Any]], *, name: str) -> Table:
     """Return a table of rows in memory. Its columns are the keys of all rows."""
+    if not rows:
+        raise DataError(f"{name} must have at least one row; got none. Add the rows.")
     columns = tuple(dict.fromkeys(key for row in rows for key in row))
 
     def begin(problems: Problems) -> TableRows:
@@ -68,7 +72,7 @@ def rows_of(data: TableLike, *, name: str) -> list[dict[str, Any]]:
     for number, row in enumerate(rows, start=1):
         if not isinstance(row, Mapping):
             raise DataError(
-                f"every row of {name} must be a dict; row {number} is a {type(row).__name__}. Use "
+                f"every row of {name} must be a dict; row {number} is {kind_of(row)}. Use "
                 '[{"text": ..., "label": ...}, ...], for example.'
             )
     return [{str(key): plain(value) for key, value in row.items()} for row in rows]
@@ -108,6 +112,6 @@ def _cells(value: Any) -> list[Any]:
 
 def _no_table(data: Any, *, name: str) -> DataError:
     return DataError(
-        f"{name} must be a file or a table; got a {type(data).__name__}. Use a path, a list of dicts, a dict of lists, "
+        f"{name} must be a file or a table; got {kind_of(data)}. Use a path, a list of dicts, a dict of lists, "
         "a pandas DataFrame or an Arrow table."
     )

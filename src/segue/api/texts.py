@@ -14,7 +14,7 @@ from segue.data.decode import CHUNK, check_encoding, decoded
 from segue.data.inputs import Format
 from segue.data.problems import Problems as Problems
 from segue.data.readers import DocumentRule, ReadSettings
-from segue.errors import DataError
+from segue.errors import DataError, kind_of
 from segue.infer.documents import TextFiles as TextFiles
 from segue.infer.documents import TextPart, text_parts
 
@@ -72,7 +72,7 @@ def _several(texts: Texts) -> Iterator[Any]:
         return iter(rows_of(texts, name="texts"))
     if not isinstance(texts, Iterable) or isinstance(texts, bytes):
         raise DataError(
-            f"texts must be a str, a Path, a table, or several of them; got a {type(texts).__name__}. Use a list of "
+            f"texts must be a str, a Path, a table, or several of them; got {kind_of(texts)}. Use a list of "
             "str, for example."
         )
     return iter(texts.to_pylist() if hasattr(texts, "to_pylist") else texts)
@@ -87,7 +87,7 @@ def _texts(several: Iterable[Any], field: str) -> Iterator[str]:
             )
         text = one[field] if isinstance(one, Mapping) else one
         if not isinstance(text, str):
-            got = "nothing" if text is None else f"a {type(text).__name__}"
+            got = "nothing" if text is None else kind_of(text)
             raise DataError(f"text {number} must be a str; got {got}. Remove it, or replace it with a text.")
         yield text
 
@@ -95,7 +95,5 @@ def _texts(several: Iterable[Any], field: str) -> Iterator[str]:
 def _paths(several: Iterable[Any]) -> Iterator[Path]:
     for one in several:
         if not isinstance(one, Path):
-            raise DataError(
-                f"texts and files must not be mixed; got a {type(one).__name__} beside a Path. Make two calls."
-            )
+            raise DataError(f"texts and files must not be mixed; got {kind_of(one)} beside a Path. Make two calls.")
         yield one

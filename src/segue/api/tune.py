@@ -4,8 +4,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from signal import Signals
-from typing import Any
+from typing import Annotated, Any
 
+from segue.api.arguments import ModelPath, Number, Positive
 from segue.api.configs import Settings, check_has_weights, overrides
 from segue.api.errors import python_errors
 from segue.api.progress import StatusLine
@@ -43,7 +44,7 @@ class Study:
 
 @python_errors
 def tune(
-    model: str | Path,
+    model: ModelPath,
     train: TableLike,
     out: str | Path,
     *,
@@ -52,8 +53,8 @@ def tune(
     columns: Mapping[str, str] | None = None,
     settings: Settings | None = None,
     space: Mapping[str, str | Sequence[Any]] | Sequence[str] | None = None,
-    trials: int = 20,
-    hours: float | None = None,
+    trials: Positive = 20,
+    hours: Annotated[float, Number(above=0)] | None = None,
     new_weights: bool = False,
     tables: TableSettings | None = None,
     progress: bool = True,

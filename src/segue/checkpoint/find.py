@@ -30,7 +30,7 @@ from segue.checkpoint.folder import load as load_folder
 from segue.checkpoint.hub import NAME, SMALL_FILES, Found, in_mirror, is_offline, new_card, on_hub
 from segue.checkpoint.packaged import nearest_name, packaged_model
 from segue.checkpoint.source import readable
-from segue.errors import CheckpointError, SegueWarning
+from segue.errors import CheckpointError, SegueWarning, kind_of
 from segue.files import sha256
 from segue.model import LanguageModel
 
@@ -64,8 +64,7 @@ def find(
     compared with their sha256."""
     if not isinstance(source, str | Path):
         raise CheckpointError(
-            f'a model must be a path or a name; got a {type(source).__name__}. Use "run/best" or "owner/name", for '
-            "example."
+            f'a model must be a path or a name; got {kind_of(source)}. Use "run/best" or "owner/name", for example.'
         )
     here = _path(source)
     packaged = packaged_model(str(source))
@@ -206,7 +205,7 @@ def tokenizer_folder(source: str | Path, folder: Path) -> Path:
         return folder / TOKENIZER
     raise CheckpointError(
         f"{source} must have a tokeniser to read text; got none.",
-        remedy=f"Convert it with one: segue.checkpoint.convert.convert({str(source)!r}, OUT, vocabulary=FILE). {FILE}",
+        remedy=f"Convert it with one: segue.convert({str(source)!r}, OUT, vocabulary=FILE). {FILE}",
         option=f"Convert it with one: segue convert {source} OUT --vocabulary FILE. {FILE}",
     )
 

@@ -4,7 +4,6 @@ In: a name. Out: its folder, after the sha256 of every file was compared with it
 message if there is none. A model of the user's folder comes before one of the package with the same name.
 """
 
-import difflib
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ import segue
 from segue.checkpoint.files import CARD, read_manifest, verify
 from segue.checkpoint.parts import is_model_folder
 from segue.config.presets import preset_names
-from segue.errors import CheckpointError
+from segue.errors import CheckpointError, similar_names
 from segue.model.named import named_models
 
 VARIABLE = "SEGUE_MODELS"
@@ -65,9 +64,10 @@ def nearest_name(name: str, *, others: Iterable[str] = ()) -> str:
     if not package_folder().is_dir():
         return WITHOUT
     models = [*packaged_models(), *others]
-    near = difflib.get_close_matches(name, [*models, *preset_names(), *named_models()], n=1)
-    if near:
-        return f"Did you mean {near[0]}{'' if near[0] in models else ', a config without weights'}?"
+    if near := similar_names(name, models):
+        return f"Did you mean {' or '.join(near)}?"
+    if near := similar_names(name, sorted({*preset_names(), *named_models()})):
+        return f"Did you mean {near[0]}, a config without weights?"
     return "Check the path; `segue models` lists the names."
 
 

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from segue.checkpoint.files import read_small, shortened
 from segue.checkpoint.source import TensorInfo, TensorSource, allocated
-from segue.errors import CheckpointError
+from segue.errors import CheckpointError, kind_of
 
 SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
 MAX_HEADER = 2**23
@@ -174,7 +174,7 @@ def _parse_object(path: Path, data: bytes) -> dict[str, Any]:
             f"{path} must have a header or index in JSON; got {shortened(error)}. Copy it again."
         ) from None
     if not isinstance(value, dict):
-        raise CheckpointError(f"{path} must have a JSON object; got a {type(value).__name__}. Copy it again.")
+        raise CheckpointError(f"{path} must have a JSON object; got {kind_of(value)}. Copy it again.")
     return value
 
 

@@ -32,13 +32,19 @@ def main() -> None:
 
 
 def _mend_streams() -> None:
-    """Make output work in every locale, and if it is closed: a character that its encoding lacks becomes an escape."""
+    """Make output work in every locale: a character that its encoding lacks becomes an escape. A stream that is closed
+    is replaced: input is empty, errors are discarded, and writing a result fails, as in other programs."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        opener = _opened_for_reading if name == "stdout" else None
         if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115 (open for the whole process)
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8", opener=opener))  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
+
+
+def _opened_for_reading(path: str, _: int) -> int:
+    return os.open(path, os.O_RDONLY)
 
 
 def _show_notes() -> None:

@@ -22,7 +22,7 @@ VERBS = {
     "plan": "Measure what a pretraining run needs: parameters, memory and time.",
     "pretrain": "Pretrain a model on a store, or resume a run.",
     "plot": "Plot the loss curves of one or more runs.",
-    "evaluate": "Measure perplexity, accuracy on minimal pairs, speed, or effective context length.",
+    "evaluate": "Measure perplexity, metrics of a task, accuracy on minimal pairs, speed, or effective context length.",
     "finetune": "Fine-tune a model on a task, and evaluate it.",
     "tune": "Search for the best settings over many fine-tuning runs.",
     "study": "Compare variants of a model at equal budgets, over several seeds.",

@@ -110,7 +110,7 @@ def embed(
     model: ModelArgument,
     texts: Annotated[
         list[str],
-        typer.Argument(metavar="FILE|-", help="Text files and folders, as for segue prepare, or - for standard input."),
+        typer.Argument(metavar="FILE|-", help="Text files and folders, as for segue prepare; - reads standard input."),
     ],
     reading: TextOptions,
     out: Annotated[Path, typer.Option(metavar="FILE", help="File to write: .npy, .parquet or .jsonl.")],
@@ -145,6 +145,7 @@ def embed(
     \b
     Example:
       segue embed model reviews.txt --out vectors.npy
+      echo "The room was clean." | segue embed model - --out vector.npy
     """
     settings = EmbedSettings(by=by, layer=layer, pool=pool, normalise=normalise, memory=memory)
     run_embedding(

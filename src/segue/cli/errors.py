@@ -3,10 +3,11 @@
 | code | meaning |
 |---|---|
 | 0 | success |
-| 1 | a check failed; or the reader of the output closed it |
+| 1 | a check failed |
 | 2 | an argument, a file or the system must be changed: the message says what |
 | 70 | a bug in segue; the traceback is in a file |
 | 130, 143 | interrupted by SIGINT or SIGTERM |
+| 141 | the reader of the output closed it, as in `segue models | head -1`; no message |
 
 `SEGUE_TRACEBACK=1` shows the traceback of the error that ended the command.
 """
@@ -24,7 +25,7 @@ from typing import NoReturn
 
 from segue.errors import SegueError
 
-WRONG, BROKEN_PIPE, FAULT, INTERRUPTED = 2, 1, 70, 130
+WRONG, BROKEN_PIPE, FAULT, INTERRUPTED = 2, 141, 70, 130
 SHOW = "SEGUE_TRACEBACK"
 _REMEDIES = {
     errno.ENOSPC: "Free some space, or choose another path.",
@@ -46,6 +47,7 @@ _REMEDIES = {
     errno.ENOMEM: "Close other programs, or use smaller sizes.",
     errno.EAGAIN: "Allow more processes: ulimit -u.",
     errno.EIO: "Check the disk.",
+    errno.EBADF: "Open it, or redirect it to a file; standard output may be closed.",
 }
 
 
@@ -58,6 +60,7 @@ def ended(app: Callable[[], object]) -> int:
             code = 0
         except SystemExit as end:
             code = end.code if isinstance(end.code, int) else 0 if end.code is None else WRONG
+            code = BROKEN_PIPE if _was(BrokenPipeError, end) else code  # which rich and typer turn into an exit
         sys.stdout.flush()
         return code
     except KeyboardInterrupt:
@@ -67,7 +70,7 @@ def ended(app: Callable[[], object]) -> int:
         _let_go()
         return BROKEN_PIPE
     except BaseException as error:
-        if _was_interrupt(error):
+        if _was(KeyboardInterrupt, error):
             _say("interrupted")
             return INTERRUPTED
         message = explained(error)
@@ -158,13 +161,13 @@ def is_memory(error: BaseException) -> bool:
     )
 
 
-def _was_interrupt(error: BaseException | None) -> bool:
-    """Return True if an interrupt caused the error: inside an import or a callback of C code it comes out as another
-    one."""
+def _was(kind: type[BaseException], error: BaseException | None) -> bool:
+    """Return True if an error of this kind caused the error: an interrupt inside an import or a callback of C code
+    comes out as another one."""
     for _ in range(20):
         if error is None:
             return False
-        if isinstance(error, KeyboardInterrupt):
+        if isinstance(error, kind):
             return True
         error = error.__cause__ or error.__context__
     return False

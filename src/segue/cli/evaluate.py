@@ -1,5 +1,5 @@
-"""`segue evaluate`: perplexity and bits of a model on a store. --speed, --recl and --pairs have modules of their
-own."""
+"""`segue evaluate`: perplexity and bits of a model on a store. --speed, --recl, --pairs and --table have modules
+of their own."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,7 +13,7 @@ from segue.api.evaluate import Evaluation, store_for
 from segue.api.evaluate import evaluate as evaluated
 from segue.api.models import load, path_of
 from segue.api.plot import check_picture, figure, write_picture
-from segue.cli.options import ColumnOption, ModelArgument, ReplaceFileOption
+from segue.cli.options import LabelledTableOptions, ModelArgument, ReplaceFileOption
 from segue.cli.reporting import reporting
 from segue.errors import ConfigError
 from segue.evaluation.perplexity import Order
@@ -22,15 +22,27 @@ TAKES = {
     "--speed": {"--segment-length", "--lengths", "--repeats"},
     "--recl": {"--clamp-distance", "--limit", "--plot", "--replace", "--lengths", "--against", "--exact-context"},
     "--pairs": {"--segment-length", "--orders", "--seed", "--column", "--json", "--out", "--replace"},
+    "--table": {
+        "--column",
+        "--json",
+        "--batch-size",
+        "--format",
+        "--columns",
+        "--delimiter",
+        "--quoting",
+        "--encoding",
+        "--largest-expansion",
+        "--malformed-share",
+    },
 }
 """Options of each mode; the rest are for perplexity."""
-OWN = {"--lengths", "--repeats", "--against", "--exact-context", "--orders", "--seed", "--column", "--json", "--out"}
+OWN = {"--lengths", "--repeats", "--against", "--exact-context", "--orders", "--seed", "--out", *TAKES["--table"]}
 """Options that do not apply to perplexity."""
 
 
 def check_options(*, modes: Mapping[str, bool], given: Mapping[str, object]) -> None:
-    """Raise ConfigError for options without effect. `modes` says which of --speed, --recl and --pairs were given;
-    `given` are all other options by name, None if not given."""
+    """Raise ConfigError for options without effect. `modes` says which of --speed, --recl, --pairs and --table
+    were given; `given` are all other options by name, None if not given."""
     chosen = [name for name, wanted in modes.items() if wanted]
     if len(chosen) > 1:
         raise ConfigError(f"{' and '.join(chosen)} cannot be combined; got both. Choose one.")
@@ -153,9 +165,13 @@ def _picture(found: list[Evaluation]) -> Any:
 
 def evaluate(
     model: ModelArgument,
+    tables: LabelledTableOptions,
     data: Annotated[
         Path | None,
-        typer.Argument(metavar="STORE", help="Store with the tokeniser of the model; optional for --speed."),
+        typer.Argument(
+            metavar="STORE",
+            help="Store with the tokeniser of the model; optional for --speed, none for --pairs and --table.",
+        ),
     ] = None,
     segment_length: Annotated[
         int | None, typer.Option(min=1, help="Segment length in tokens. Default: as in training.")
@@ -177,7 +193,7 @@ def evaluate(
     stride: Annotated[int, typer.Option(min=1, help="Tokens to advance per window.")] = 1,
     order: Annotated[
         Literal["forward", "backward", "random"],
-        typer.Option(help="Permutation models: factorization order within a segment."),
+        typer.Option(help="Permutation models: factorisation order within a segment."),
     ] = "forward",
     pseudo: Annotated[
         bool, typer.Option("--pseudo", help="Measure pseudo-likelihood, for masked and permutation models.")
@@ -221,7 +237,17 @@ def evaluate(
             help="Measure accuracy on minimal pairs (BLiMP) in a jsonl file, also .gz or .xz, or a folder.",
         ),
     ] = None,
-    column: ColumnOption = None,
+    table: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            help="Measure the metrics of a fine-tuned model on labelled examples: csv, tsv, json, jsonl, parquet, "
+            "CoNLL, SQuAD, or datasets:NAME.",
+        ),
+    ] = None,
+    batch_size: Annotated[
+        int | None, typer.Option(min=1, help="--table: number of rows per batch. Affects only speed. Default: 32.")
+    ] = None,
     orders: Annotated[
         int | None,
         typer.Option(
@@ -236,13 +262,16 @@ def evaluate(
             metavar="FILE", help="--pairs: table of the log-probabilities of each pair to write, .jsonl or .csv."
         ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="--pairs: print all results as one JSON object.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="--pairs, --table: print all results as one JSON object.")
+    ] = False,
 ) -> None:
-    """Measure perplexity, accuracy on minimal pairs, speed, or effective context length.
+    """Measure perplexity, metrics of a task, accuracy on minimal pairs, speed, or effective context length.
 
     \b
     Example:
       segue evaluate run corpus-valid --memory-length 256
+      segue evaluate sentiment --table test.csv
       segue evaluate run --speed
     """
     given = {
@@ -261,22 +290,35 @@ def evaluate(
         "--repeats": repeats,
         "--against": against or None,
         "--exact-context": exact_context,
-        "--column": column or None,
+        "--column": tables.column or None,
+        "--batch-size": batch_size,
+        "--format": tables.format,
+        "--columns": tables.columns,
+        "--delimiter": tables.delimiter,
+        "--quoting": None if tables.quoting is None else str(tables.quoting),
+        "--encoding": tables.encoding if tables.encoding != "utf-8" else None,
+        "--largest-expansion": tables.largest_expansion,
+        "--malformed-share": str(tables.malformed_share) if tables.malformed_share != 0.05 else None,
         "--orders": orders,
         # A seed of 0 is given too.
         "--seed": None if seed is None else str(seed),
         "--out": out,
         "--json": as_json,
     }
-    check_options(modes={"--speed": speed, "--recl": recl, "--pairs": pairs is not None}, given=given)
-    if pairs is not None:
+    modes = {"--speed": speed, "--recl": recl, "--pairs": pairs is not None, "--table": table is not None}
+    check_options(modes=modes, given=given)
+    if table is not None:
+        from segue.cli.evaluate_task import run_task
+
+        run_task(model, data, table, tables=tables, batch_size=batch_size or 32, as_json=as_json)
+    elif pairs is not None:
         from segue.cli.evaluate_pairs import run_pairs
 
         run_pairs(
             model,
             data,
             pairs,
-            columns=column or [],
+            columns=tables.column or [],
             orders=orders,
             seed=seed or 0,
             segment_length=segment_length,

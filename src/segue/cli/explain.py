@@ -36,7 +36,7 @@ def explain(
         str,
         typer.Option(
             metavar="ORDER",
-            help="Permutation models: factorization order; forward, backward, random, or comma-separated positions.",
+            help="Permutation models: factorisation order; forward, backward, random, or comma-separated positions.",
         ),
     ] = "forward",
     seed: Annotated[int, typer.Option(min=0, help="Seed for random orders and rankings.")] = 0,
@@ -83,7 +83,7 @@ def explain(
     """Show attention, the terms of its scores, and the words behind a prediction.
 
     The page is a single self-contained file. It shows the attention of every head, split into the terms of its score;
-    the share of each term; the loss without each term, head, or memory; for XLNet, a factorization order step by step;
+    the share of each term; the loss without each term, head, or memory; for XLNet, a factorisation order step by step;
     and for a fine-tuned model, the words that decided, with measures of faithfulness.
 
     \b

@@ -6,6 +6,7 @@ a frozen dataclass. `expanded` turns it into the function that typer sees, with 
 
 import dataclasses
 import inspect
+import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, get_type_hints
 
@@ -103,6 +104,13 @@ class TextOptions:
         """Return the inputs as texts."""
         from segue.api.texts import text_files
 
+        for one in inputs:
+            if " " in one.strip() and not set(one) & set("*?[") and not _exists(one):
+                shown = one if len(one) <= 40 else f"{one[:40]}..."
+                raise ConfigError(
+                    f"an input must be a file, a folder or -; got {shown!r}, which does not exist. Check the path; to "
+                    "read a text itself, give it on standard input, with - as the input."
+                )
         return text_files(
             inputs,
             field=self.field,
@@ -111,6 +119,13 @@ class TextOptions:
             largest_expansion=self.largest_expansion,
             standard_input=self.input_format,
         )
+
+
+def _exists(path: str) -> bool:
+    try:
+        return os.path.lexists(path)
+    except ValueError:  # a NUL character
+        return False
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

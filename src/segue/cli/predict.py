@@ -14,15 +14,14 @@ import typer
 from rich.console import Console
 
 from segue.api.models import path_of
-from segue.api.predict import Table, load_finetuned, predict_each, table_file, text_rows
+from segue.api.predict import Table, is_table_name, load_finetuned, predict_each, table_file, text_rows
 from segue.api.progress import Progress
 from segue.cli.console import moving_line, say
 from segue.cli.options import ModelArgument, ReplaceFileOption, TableOptions
 from segue.cli.output_tables import check_standard_output
 from segue.cli.prediction_table import PROBLEM, PredictionFormat, PredictionWriter
-from segue.data.inputs import COMPRESSIONS
 from segue.data.problems import MEANING
-from segue.data.tables import DATASETS, ENDINGS, STANDARD_INPUT, TableSettings
+from segue.data.tables import DATASETS, STANDARD_INPUT, TableSettings
 from segue.errors import ConfigError
 from segue.files import check_file, new_text_file
 
@@ -84,11 +83,10 @@ def is_table(sources: Sequence[str]) -> bool:
     name with the extension of a table. A path among several arguments is an error, because it would be read as a text.
     """
     if len(sources) == 1:
-        ending = Path(sources[0]).suffix.lower()
         return (
             sources[0] == STANDARD_INPUT
             or sources[0].startswith(DATASETS)
-            or ending in (*ENDINGS, *COMPRESSIONS)
+            or is_table_name(sources[0])
             or os.path.exists(sources[0])
         )
     for source in sources:

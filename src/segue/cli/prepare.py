@@ -166,7 +166,10 @@ def prepare(
     ] = "unigram",
     vocabulary_size: Annotated[
         int | None,
-        typer.Option(help="Vocabulary size. Default: 8000 for unigram and bpe, no limit for words and characters."),
+        typer.Option(
+            help="Vocabulary size. Default: 8000 for unigram and bpe, fewer for a short text; no limit for words and "
+            "characters."
+        ),
     ] = None,
     sample_characters: Annotated[
         int, typer.Option(help="Maximum number of characters, sampled at random, to train unigram and bpe on.")

@@ -101,13 +101,13 @@ def score(
     model: ModelArgument,
     texts: Annotated[
         list[str],
-        typer.Argument(metavar="FILE|-", help="Text files and folders, as for segue prepare, or - for standard input."),
+        typer.Argument(metavar="FILE|-", help="Text files and folders, as for segue prepare; - reads standard input."),
     ],
     reading: TextOptions,
     by: Annotated[Literal["token", "line", "document"], typer.Option(help="Unit to score: one row each.")] = "document",
     order: Annotated[
         Literal["forward", "backward", "random"],
-        typer.Option(help="Permutation models: factorization order within a segment."),
+        typer.Option(help="Permutation models: factorisation order within a segment."),
     ] = "forward",
     seed: Annotated[int, typer.Option(min=0, help="Seed for random orders.")] = 0,
     out: Annotated[Path | None, typer.Option(metavar="FILE", help="Table to write. Default: standard output.")] = None,
@@ -119,12 +119,13 @@ def score(
 ) -> None:
     """Compute log-probabilities of texts, by token, line or document.
 
-    A causal model predicts each token from those before it, a permutation model in a factorization order of each
+    A causal model predicts each token from those before it, a permutation model in a factorisation order of each
     segment, a masked model from all other tokens of its window (pseudo-likelihood). Logarithms are natural.
 
     \b
     Example:
       segue score model reviews.txt --out scores.csv
+      echo "The room was clean." | segue score model -
     """
     run_scoring(
         model,

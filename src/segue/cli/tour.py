@@ -143,7 +143,7 @@ def _exactness(console: Console) -> None:
 def tour() -> None:
     """Demonstrate the ideas of Transformer-XL and XLNet, computed live.
 
-    Segment-level recurrence, permutation language modelling, factorization orders and exactness, on small models in
+    Segment-level recurrence, permutation language modelling, factorisation orders and exactness, on small models in
     seconds.
 
     \b

@@ -261,7 +261,7 @@ class ModelConfig(Section):
 
 
 class PermutationConfig(Section):
-    """Sampling of prediction targets and factorization orders (Yang et al. 2019, and their code)."""
+    """Sampling of prediction targets and factorisation orders (Yang et al. 2019, and their code)."""
 
     one_in: Length = 6
     """Predict one token in this many (K in the paper)."""

@@ -91,8 +91,9 @@ def load_manifest(folder: Path) -> StoreManifest:
     path = folder / NAME
     if folder.is_file():
         raise DataError(
-            f"a store must be a folder written by segue prepare; got the file {folder}. Prepare a store from it first: "
-            f"segue prepare {folder} --out {folder.with_suffix('.store')}."
+            f"a store must be a folder written by segue prepare; got the file {folder}. Prepare a store from it first:",
+            remedy=f"segue.prepare({str(folder)!r}, {str(folder.with_suffix('.store'))!r}).",
+            option=f"segue prepare {folder} --out {folder.with_suffix('.store')}.",
         )
     try:
         if path.exists() and not path.is_file():  # a pipe or a device may have no end

@@ -8,6 +8,7 @@ import hashlib
 import os
 import threading
 import time
+import warnings
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, wait
 from dataclasses import asdict, dataclass, field
@@ -23,12 +24,13 @@ from segue.data.problems import Problems
 from segue.data.readers import DocumentPart, DocumentRule, ReadSettings, check_rule, read_documents
 from segue.data.store import Store
 from segue.data.writer import StoreWriter
-from segue.errors import DataError
+from segue.errors import DataError, SegueWarning
 from segue.files import check_folder, sweep
 from segue.text.files import load_tokenizer
 from segue.text.tokenizer import Tokenizer
-from segue.text.train import Kind, train_tokenizer
+from segue.text.train import Kind, VocabularyTooLargeError, train_tokenizer
 
+USUAL_VOCABULARY = 8000
 BATCH = 2**19  # characters per task of a worker
 SMALL_INPUT = 2**24  # bytes; below, starting processes costs more than it saves
 
@@ -43,7 +45,8 @@ class PrepareSettings:
     kind: Kind = "unigram"
     """Kind of tokeniser to train."""
     vocabulary_size: int | None = None
-    """Vocabulary size of the trained tokeniser. Default: 8000 (unigram, bpe), no limit (words, characters)."""
+    """Vocabulary size of the trained tokeniser. Default: 8000 (unigram, bpe), or the most that a short
+    text allows; no limit (words, characters)."""
     sample_characters: int = 2**22
     """Maximum characters of the random sample of the text that unigram and bpe are trained on; training takes most of
     the time of a small preparation, and memory."""
@@ -243,14 +246,31 @@ def _tokenizer(files: list[InputFile], settings: PrepareSettings) -> Generator[P
     kind, size = settings.kind, settings.vocabulary_size
     texts: Iterable[str]
     if kind in ("unigram", "bpe"):
-        texts = yield from _sample(files, settings)
-        size = 8000 if size is None else size
+        sampled = yield from _sample(files, settings)
+        if size is None:
+            return (yield from _pieces_that_fit(kind, sampled, seed=settings.seed))
+        texts = sampled
     elif kind == "bytes":
         texts = ()
     else:
         # Counting takes little memory, and a vocabulary must not miss rare symbols: the whole text is read.
         texts = (text for text, _, _ in _training_texts(files, settings))
     return (yield from _train(lambda: train_tokenizer(kind, texts, vocabulary_size=size, seed=settings.seed)))
+
+
+def _pieces_that_fit(kind: Kind, texts: list[str], *, seed: int) -> Generator[Progress, None, Tokenizer]:
+    """Train pieces of the usual vocabulary size, or of the largest one that short texts allow."""
+    try:
+        return (yield from _train(lambda: train_tokenizer(kind, texts, vocabulary_size=USUAL_VOCABULARY, seed=seed)))
+    except VocabularyTooLargeError as error:
+        most = error.most
+    warnings.warn(
+        f"the vocabulary has {most:,} tokens instead of {USUAL_VOCABULARY:,}, because the text is short. Give more "
+        "text, or a vocabulary size.",
+        SegueWarning,
+        stacklevel=2,
+    )
+    return (yield from _train(lambda: train_tokenizer(kind, texts, vocabulary_size=most, seed=seed)))
 
 
 def _train(work: Callable[[], Tokenizer]) -> Generator[Progress, None, Tokenizer]:

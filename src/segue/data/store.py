@@ -57,6 +57,10 @@ class Store:
         self._shards: dict[int, NDArray[Any]] = {}
         self._unverified: set[int] = set()
 
+    def __repr__(self) -> str:
+        counts = f"{self.length:,} tokens of {self.manifest.documents:,} documents"
+        return f"<Store {str(self.path)!r}: {counts}, vocabulary of {self.vocabulary_size:,}>"
+
     @classmethod
     def open(cls, path: str | Path, *, verify: bool = True) -> "Store":
         """Open a store; raise DataError if it is incomplete, foreign, or does not match its manifest.

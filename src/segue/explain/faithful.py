@@ -57,6 +57,11 @@ class WordReport:
     faithfulness: tuple[Faithfulness, ...]
     """Faithfulness of each method, then of random rankings."""
 
+    def __repr__(self) -> str:
+        first = ", ".join(repr(word) for word, _ in self.first(count=3))
+        answer = f"{self.answer!r} ({self.value:.4f})"
+        return f"<WordReport: {self.task}, answer {answer}, first of {len(self.units)} words: {first}>"
+
     def first(self, method: str = "integrated_gradients", count: int = 5) -> list[tuple[str, float]]:
         """Return the words with the highest values, and these values."""
         values_N = next(one.values_N for one in self.attributions if one.method == method)

@@ -68,7 +68,7 @@ def watch_order(
     config = source.model.config
     if config.objective != "permutation":
         raise ConfigError(
-            f'a factorization order needs objective "permutation"; got "{config.objective}". Use an XLNet.'
+            f'a factorisation order needs objective "permutation"; got "{config.objective}". Use an XLNet.'
         )
     model = make_plan(source.model, segment_length=source.segment_length).model
     ids_T = source.tokenizer.encode(text)

@@ -42,6 +42,13 @@ class Explanation:
     order: WatchedOrder | None = None
     words: WordReport | None = None
 
+    def __repr__(self) -> str:
+        parts = [f"name={self.name!r}", f"text={self.text[:30] + ('...' if len(self.text) > 30 else '')!r}"]
+        parts += [] if self.reading is None else [f"tokens={len(self.reading.ids_T)}"]
+        parts += [] if self.loss is None else [f"loss={self.loss:.4f}"]
+        parts += [] if self.words is None else [f"words={self.words!r}"]
+        return f"<Explanation: {', '.join(parts)}>"
+
 
 def explain_text(
     source: TextModel,

@@ -13,7 +13,7 @@ from typing import Literal, TypeAlias
 import torch
 from torch import Tensor, nn
 
-from segue.errors import ConfigError
+from segue.errors import ConfigError, kind_of
 from segue.model.batch import Batch
 from segue.model.kernels import Kernel, ScoreTerms, View, attend
 from segue.model.kernels.definition import masked_softmax, score_parts
@@ -202,7 +202,7 @@ def trunk_of(model: nn.Module) -> Trunk:
     """Return the trunk of a language model, of a model with a head, or the trunk itself."""
     trunk = model if isinstance(model, Trunk) else getattr(model, "trunk", None)
     if not isinstance(trunk, Trunk):
-        raise ConfigError(f"attention needs a segue model; got a {type(model).__name__}. Use the result of segue.load.")
+        raise ConfigError(f"attention needs a segue model; got {kind_of(model)}. Use the result of segue.load.")
     return trunk
 
 

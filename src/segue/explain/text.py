@@ -124,7 +124,7 @@ def read_text(
     ScoreSettings(order=order, seed=seed)  # checks the order
     if objective != "permutation" and order != "forward":
         raise ConfigError(
-            f'a factorization order needs objective "permutation"; got {order!r} for "{objective}". Leave it out.'
+            f'a factorisation order needs objective "permutation"; got {order!r} for "{objective}". Leave it out.'
         )
     length = source.segment_length if segment_length is None else segment_length
     plan = make_plan(source.model, segment_length=length, memory=objective != "masked")

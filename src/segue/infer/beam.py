@@ -23,7 +23,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from segue.errors import ConfigError
+from segue.errors import ConfigError, check_positive
 
 State = TypeVar("State")
 
@@ -48,8 +48,7 @@ class BeamSettings:
 
     def __post_init__(self) -> None:
         for name in ("beam", "max_length", "count"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name} must be at least 1; got {getattr(self, name)}. Use 1 or more.")
+            check_positive(name, getattr(self, name))
         if self.count > self.beam:
             raise ConfigError(
                 f"count must be at most the beam width; got {self.count} for a beam of {self.beam}. Use a beam of "

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from segue.errors import ConfigError
+from segue.errors import ConfigError, check_positive, kind_of
 from segue.infer.choices import Choices
 from segue.infer.sampling import Sampler, SamplingSettings
 from segue.infer.stops import StopStrings
@@ -47,8 +47,12 @@ def make_generation(
 ) -> "Generation":
     """Return a generation for a model with `vocabulary_size` ids. It never chooses special tokens, except the ends of
     documents and paragraphs."""
-    if max_tokens < 1:
-        raise ConfigError(f"max_tokens must be at least 1; got {max_tokens}. Use 1 or more.")
+    check_positive("max_tokens", max_tokens)
+    if not isinstance(sampling, SamplingSettings):
+        raise ConfigError(
+            f"sampling must be a SamplingSettings; got {kind_of(sampling)}. Use "
+            "segue.SamplingSettings(temperature=0.8), for example."
+        )
     specials = tokenizer.specials
     end = specials.get("eod")
     kept = {end, specials.get("eop")}

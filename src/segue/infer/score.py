@@ -142,7 +142,7 @@ class _Scorer:
         self.pseudo = settings.pseudo or self.objective == "masked"
         if self.objective != "permutation" and settings.order != "forward":
             raise ConfigError(
-                f'a factorization order needs objective "permutation"; got {settings.order!r} for "{self.objective}". '
+                f'a factorisation order needs objective "permutation"; got {settings.order!r} for "{self.objective}". '
                 "Leave it out."
             )
         if settings.pseudo and (self.objective == "causal" or settings.order != "forward"):

@@ -21,7 +21,7 @@ import numpy as np
 import torch
 
 from segue.config import ModelConfig
-from segue.errors import ConfigError, DataError
+from segue.errors import ConfigError, DataError, kind_of
 from segue.infer.beam import BeamSettings, Hypothesis, beam_search
 from segue.infer.generation import TAIL, GeneratedToken, Generation, make_generation
 from segue.infer.sampling import SamplingSettings
@@ -101,7 +101,7 @@ class Session:
     ) -> None:
         if not isinstance(source, TextModel):
             raise ConfigError(
-                f"a session is made of a TextModel; got a {type(source).__name__}. Open a model: segue.open(PATH)."
+                f"a session is made of a TextModel; got {kind_of(source)}. Open a model: segue.open(PATH)."
             )
         model = source.model.to(device)
         if device == "cpu" and next(model.parameters()).dtype in (torch.float16, torch.bfloat16):
@@ -118,6 +118,11 @@ class Session:
         self._encoder = StreamEncoder(self.tokenizer)
         self._watch = LanguageWatch(self.tokenizer)
         self._turns = Turns()
+
+    def __repr__(self) -> str:
+        config = self._streamer.model.config
+        shape = f"{config.num_layers} layers of {config.width}, vocabulary of {config.vocabulary.size:,}"
+        return f"<Session: {shape}, {self.tokens_read:,} tokens read, reach of {self.reach:,}>"
 
     @property
     def tokens_read(self) -> int:
@@ -154,11 +159,11 @@ class Session:
 
     def _feed(self, text: str | Iterable[str], progress: Callable[[int, int], None] | None = None) -> int:
         skipped = 0
+        if not isinstance(text, Iterable):
+            raise DataError(f"feed takes a text or parts of a text; got {kind_of(text)}. Give a str.")
         for part in [text] if isinstance(text, str) else text:
             if not isinstance(part, str):
-                raise DataError(
-                    f"feed takes a text or parts of a text; got a {type(part).__name__}. Use feed_tokens for ids."
-                )
+                raise DataError(f"feed takes a text or parts of a text; got {kind_of(part)}. Use feed_tokens for ids.")
             for start in range(0, len(part), _PIECE):
                 ids = self._encoder.feed(part[start : start + _PIECE])
                 if len(ids):
@@ -259,6 +264,8 @@ class Session:
     def score(self, text: str) -> ScoredText:
         """Read a text and return the log-probability of each of its tokens. To score a text without keeping it, fork
         first."""
+        if not isinstance(text, str):
+            raise DataError(f"score takes a text; got {kind_of(text)}. Give a str.")
         tokens: list[ScoredToken] = []
         encoding = self.tokenizer.encode_with_offsets(text)
         with self._turns.changing():

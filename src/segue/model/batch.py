@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from segue.errors import DataError
+from segue.errors import DataError, kind_of
 from segue.model.memory import Memory
 
 
@@ -40,8 +40,7 @@ class Batch:
         for name, given in vars(self).items():
             if given is not None and not isinstance(given, Tensor):
                 raise DataError(
-                    f"batch.{name} must be a tensor; got a {type(given).__name__}. Use torch.tensor(...), a row for "
-                    "each text."
+                    f"batch.{name} must be a tensor; got {kind_of(given)}. Use torch.tensor(...), a row for each text."
                 )
         if self.ids_BQ.dim() != 2 or 0 in self.ids_BQ.shape or self.ids_BQ.dtype != torch.long:
             raise DataError(

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from segue.config import AuxiliaryConfig, ModelConfig, changed, parameter_count
-from segue.errors import ConfigError, DataError
+from segue.errors import ConfigError, DataError, kind_of
 from segue.model.batch import Batch, Output
 from segue.model.build import initialise, shapes_only
 from segue.model.cross_entropy import weighted_nll
@@ -49,7 +49,7 @@ class LanguageModel(nn.Module):
         super().__init__()
         if not isinstance(config, ModelConfig):
             raise ConfigError(
-                f"a language model is made of a ModelConfig; got a {type(config).__name__}. Use "
+                f"a language model is made of a ModelConfig; got {kind_of(config)}. Use "
                 'segue.named("xlnet-base"), or segue.config.model_config(...).'
             )
         check_room(parameter_count(config), what="the model", remedy=TOO_LARGE)

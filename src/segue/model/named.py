@@ -248,7 +248,7 @@ def named_models() -> dict[str, NamedModel]:
 def named(name: str) -> ModelConfig:
     """Return the config of a named model; `segue models` lists them."""
     models = named_models()
-    if name not in models:
+    if not isinstance(name, str) or name not in models:
         nearest = difflib.get_close_matches(str(name), models, n=1, cutoff=0.3)
         hint = f"Did you mean {nearest[0]}?" if nearest else "`segue models` lists them."
         raise ConfigError(f"a named model must be one of {', '.join(models)}; got {name!r}. {hint}")

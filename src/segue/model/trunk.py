@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from segue.config import ModelConfig, trunk_parameter_count
-from segue.errors import DataError
+from segue.errors import DataError, kind_of
 from segue.model import build
 from segue.model.batch import Batch, Output
 from segue.model.embeddings import Vocabulary
@@ -67,11 +67,10 @@ def _check_types(batch: object, memory: object) -> None:
     """Raise DataError for arguments of other types, before they fail inside the layers."""
     if not isinstance(batch, Batch):
         raise DataError(
-            f"a model reads a Batch; got a {type(batch).__name__}. Use segue.Batch(ids_BQ=ids), with ids of shape "
+            f"a model reads a Batch; got {kind_of(batch)}. Use segue.Batch(ids_BQ=ids), with ids of shape "
             "[rows, positions]."
         )
     if memory is not None and not isinstance(memory, Memory):
         raise DataError(
-            f"a memory must be the output memory of the previous segment; got a {type(memory).__name__}. Pass "
-            "output.memory on."
+            f"a memory must be the output memory of the previous segment; got {kind_of(memory)}. Pass output.memory on."
         )

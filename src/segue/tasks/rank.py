@@ -266,7 +266,8 @@ def _example(number: int, row: Row, *, labelled: bool) -> Example:
     else:
         raise DataError(
             "a table for the task rank must have documents; got no column for them. Name one with --column "
-            "document=NAME, or one that holds lists with --column documents=NAME or positives=NAME and negatives=NAME."
+            "document=NAME, or one that holds lists with --column documents=NAME, or two with --column positives=NAME "
+            "--column negatives=NAME."
         )
     if not documents:
         raise UnusableRowError("a query without documents")

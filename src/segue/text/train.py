@@ -148,20 +148,29 @@ def _run_trainer(sentences: list[str], *, kind: str, vocabulary_size: int, chara
             minloglevel=2,
         )
     except RuntimeError as error:
-        raise DataError(_explain(str(error), vocabulary_size)) from None
+        raise _explained(str(error), vocabulary_size) from None
     return model.getvalue()
 
 
-def _explain(message: str, vocabulary_size: int) -> str:
+class VocabularyTooLargeError(DataError):
+    """The texts are too short for so large a vocabulary."""
+
+    def __init__(self, vocabulary_size: int, *, most: int) -> None:
+        super().__init__(
+            f"vocabulary_size must be at most {most} for these texts; got {vocabulary_size}. "
+            f"Use {most} or less, or more text."
+        )
+        self.most = most
+        """Largest vocabulary size that the texts allow."""
+
+
+def _explained(message: str, vocabulary_size: int) -> DataError:
     found = _SIZES.search(message)
     if found and found[1]:
-        return (
-            f"vocabulary_size must be at most {found[1]} for these texts; got {vocabulary_size}. "
-            f"Use {found[1]} or less, or more text."
-        )
+        return VocabularyTooLargeError(vocabulary_size, most=int(found[1]))
     if found:
-        return (
+        return DataError(
             f"vocabulary_size must be at least {found[2]} for the characters of these texts; got {vocabulary_size}. "
             f"Use more, or a smaller character_coverage."
         )
-    return f"the texts must be fit for training SentencePiece; it said: {message}. Check the texts."
+    return DataError(f"the texts must be fit for training SentencePiece; it said: {message}. Check the texts.")

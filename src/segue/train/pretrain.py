@@ -218,7 +218,9 @@ def _check(config: Config, data: DataConfig, store: Store, origin: Origin | None
         tokenizer = "TOKENIZER" if origin.folder is None else origin.folder / TOKENIZER
         raise DataError(
             f"{data.store} must have the tokeniser of {origin.name}, which the run starts from; got another one. "
-            f"Prepare the text with it: segue prepare TEXT --tokenizer {tokenizer} --out STORE."
+            "Prepare the text with it:",
+            remedy=f"segue.prepare(TEXT, STORE, tokenizer={str(tokenizer)!r}).",
+            option=f"segue prepare TEXT --tokenizer {tokenizer} --out STORE.",
         )
     if origin is None and size != store.vocabulary_size:
         raise ConfigError(
@@ -307,7 +309,9 @@ def _check_past(before: Config, now: Config, *, done: int) -> None:
     if old.optimizer != new.optimizer:
         raise ConfigError(
             f'a resumed run must keep its train.optimizer, "{old.optimizer}", whose state was saved; got '
-            f'"{new.optimizer}". Use that one, or continue from the model in a new run: --from RUN/last --out NEW.'
+            f'"{new.optimizer}". Use that one, or continue from the model in a new run:',
+            remedy='segue.pretrain(CONFIG, NEW, start="RUN/last").',
+            option="--from RUN/last --out NEW.",
         )
     names = ("steps", "schedule", "decay_steps", "final_share")
     as_before = new.model_copy(update={name: getattr(old, name) for name in names})
@@ -315,9 +319,10 @@ def _check_past(before: Config, now: Config, *, done: int) -> None:
         shown = [f"train.{name} = {getattr(new, name)}" for name in names if getattr(old, name) != getattr(new, name)]
         raise ConfigError(
             f"a resumed run must keep the learning rates of the {done} steps already done; got {', '.join(shown)}, "
-            "which would change them. Use the earlier settings, or continue from the model in a new run: --from "
-            "RUN/last --out NEW. Runs with the schedules constant, inverse_sqrt and warmup_stable_decay (before its "
-            "decay) can be extended."
+            "which would change them. Runs with the schedules constant, inverse_sqrt and warmup_stable_decay (before "
+            "its decay) can be extended. Use the earlier settings, or continue from the model in a new run:",
+            remedy='segue.pretrain(CONFIG, NEW, start="RUN/last").',
+            option="--from RUN/last --out NEW.",
         )
     if done and now.model.auxiliary is not None and old.steps != new.steps:
         raise ConfigError(

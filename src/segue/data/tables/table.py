@@ -74,9 +74,13 @@ class TableSettings:
             raise DataError(f"the format of a table must be one of {', '.join(FORMATS)}; got {self.format!r}.")
         check_encoding(self.encoding)
         check_expansion(self.largest_expansion)
+        if not isinstance(self.malformed_share, int | float):
+            raise DataError(f"malformed_share must be a number; got {self.malformed_share!r}. Try 0.05.")
         if not 0 <= self.malformed_share <= 1:
             raise DataError(f"malformed_share must be from 0 to 1; got {self.malformed_share}. Try 0.05.")
-        if self.delimiter is not None and (len(self.delimiter) != 1 or self.delimiter in '"\r\n\0'):
+        if self.delimiter is not None and (
+            not isinstance(self.delimiter, str) or len(self.delimiter) != 1 or self.delimiter in '"\r\n\0'
+        ):
             raise DataError(f"the delimiter must be one character, no quote or line end; got {self.delimiter!r}.")
         if self.columns is not None:
             names = self.columns[:-1] if self.columns[-1:] == (REST,) else self.columns
