@@ -81,9 +81,10 @@ def _lists(model: Recommender, histories: Histories, wanted: Wanted) -> tuple[li
     lists: dict[tuple[int, int], list[str]] = {}
     ranks: dict[tuple[int, int], float] = {}
     for keys, hidden_ND in states(model.network, model.table_VD, histories, wanted, length=model.window):
-        whole = [histories.items_N[histories.of(user)] for user, _ in keys]
-        recent = [items[max(0, place - model.window) : place] for items, (_, place) in zip(whole, keys, strict=True)]
-        for key, items, scores_V in zip(keys, whole, model.ranked(hidden_ND, recent), strict=True):
+        whole = [histories.events[histories.of(user)] for user, _ in keys]
+        recent = [events[max(0, place - model.window) : place] for events, (_, place) in zip(whole, keys, strict=True)]
+        for key, events, scores_V in zip(keys, whole, model.ranked(hidden_ND, recent), strict=True):
+            items = events[:, 0]
             seen = None if model.repeats else items[: key[1]]
             ranks[key] = rank(scores_V, int(items[key[1]]), seen)
             if seen is not None:
