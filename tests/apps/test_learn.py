@@ -288,7 +288,7 @@ def test_topics_without_an_answer_do_not_count_as_answered(tmp_path: Path) -> No
 def test_files_in_another_encoding(tmp_path: Path) -> None:
     table = tmp_path / "faq.csv"
     table.write_text("question,answer\n快递在哪里,请看订单。\n怎么退款,三天到账。\n", encoding="gb18030")
-    with pytest.raises(DataError, match="encoding gb18030"):
+    with pytest.raises(DataError, match="encoding='gb18030'"):
         segue.learn_desk(table, tmp_path / "desk", model="none", progress=False)
     segue.learn_desk(table, tmp_path / "desk", model="none", encoding="gb18030", progress=False)
     assert segue.open_desk(tmp_path / "desk").knowledge.topics[0].answer == "请看订单。"

@@ -16,7 +16,7 @@ from segue.checkpoint.find import find
 from segue.checkpoint.folder import CONFIG, WEIGHTS, save
 from segue.config import load as load_config
 from segue.config import parse
-from segue.errors import CheckpointError, SegueError, SegueWarning
+from segue.errors import CheckpointError, ConfigError, SegueError, SegueWarning
 from segue.model import LanguageModel
 from tests.checkpoint.hub_server import Hub, running
 from tests.originals import FIXTURES
@@ -79,11 +79,17 @@ def test_a_folder_and_a_run(folder, tmp_path) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["nowhere", "a/b/c", "../nowhere", "a/..", "/no/where", "a b/c", "", "owner/na\nme", "x" * 300]
+    "name", ["nowhere", "a/b/c", "../nowhere", "a/..", "/no/where", "a b/c", "owner/na\nme", "x" * 250]
 )
 def test_what_is_neither_a_path_nor_a_name(name: str, tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(CheckpointError, match="a model must be a folder, a name"):
+        segue.load(name)
+
+
+@pytest.mark.parametrize(("name", "rule"), [("", "the path of a file"), ("x" * 300, "names of at most 255")])
+def test_what_cannot_be_a_path(name: str, rule: str) -> None:
+    with pytest.raises(ConfigError, match=f"source must be .*{rule}"):
         segue.load(name)
 
 

@@ -311,7 +311,7 @@ def test_a_config_that_agrees_is_taken(work: Path) -> None:
 def test_another_tokeniser_is_refused_and_leaves_no_folder(work: Path) -> None:
     if not (work / "other").exists():
         prepare([work / "text.txt"], out=work / "other", kind="characters", workers=1)
-    with pytest.raises(DataError, match=r"other must have the tokeniser of first/best.*--tokenizer .*best/tokenizer"):
+    with pytest.raises(DataError, match=r"other must have the tokeniser of first/best.*tokenizer=.*best/tokenizer"):
         run(work, "refused", "first", f"data.store={work / 'other'}")
     assert not (work / "refused").exists()
 

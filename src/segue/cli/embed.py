@@ -145,7 +145,7 @@ def embed(
     \b
     Example:
       segue embed model reviews.txt --out vectors.npy
-      echo "The room was clean." | segue embed model - --out vector.npy
+      segue embed model - --out out.npy < text.txt
     """
     settings = EmbedSettings(by=by, layer=layer, pool=pool, normalise=normalise, memory=memory)
     run_embedding(

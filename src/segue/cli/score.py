@@ -125,7 +125,7 @@ def score(
     \b
     Example:
       segue score model reviews.txt --out scores.csv
-      echo "The room was clean." | segue score model -
+      segue score model - < text.txt
     """
     run_scoring(
         model,
