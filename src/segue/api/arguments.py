@@ -8,7 +8,6 @@ import math
 import os
 import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from collections.abc import Callable as CallableClass
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache
@@ -273,7 +272,7 @@ def _fits(value: Any, hint: Any) -> bool:
         return isinstance(value, Real) and not isinstance(value, bool)
     if kind is Sequence:
         return isinstance(value, Iterable) and not isinstance(value, str | bytes | Mapping | os.PathLike)
-    if kind is CallableClass:
+    if kind is Callable:
         return callable(value)
     return not isinstance(kind, type) or isinstance(value, kind)
 
@@ -296,7 +295,7 @@ def _in_words(hint: _Hint, *, is_path: bool) -> str:
         Path: "a Path",
         Sequence: "a list",
         Mapping: "a dict",
-        CallableClass: "a function",
+        Callable: "a function",
     }
     return known.get(kind) or with_article(getattr(kind, "__name__", str(kind)))
 
