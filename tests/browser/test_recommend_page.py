@@ -51,7 +51,7 @@ def test_a_click_changes_the_list_and_says_why(open_page: Open, recommender: Ser
     page.wait_for_selector("#lists .item")
     before = page.inner_text("#lists")
     page.fill("#search", "red-3")
-    page.wait_for_selector("#items .item:only-child")
+    page.wait_for_selector("#items .item[data-item='red-3']:only-child")
     page.click("#items .item")
     page.wait_for_selector("#past .chip")
     page.wait_for_function("before => document.querySelector('#lists').innerText !== before", arg=before)
@@ -68,7 +68,7 @@ def test_a_click_changes_the_list_and_says_why(open_page: Open, recommender: Ser
     page.select_option("#other", "0001")
     page.wait_for_selector("#lists [data-model]:nth-child(2)")
     page.fill("#search", "hostile")
-    page.wait_for_selector("#items .item:only-child")
+    page.wait_for_selector("#items .item[data-item='hostile']:only-child")
     assert MARKUP in page.inner_text("#items")
     assert page.title() == "segue recommend"
     shot(page, "recommend-browse")
