@@ -12,6 +12,7 @@ import httpx
 import numpy as np
 import pytest
 
+import segue
 from segue.api.explain import explain_answer, explain_text
 from segue.checkpoint.folder import TOKENIZER
 from segue.explain.decision import TASKS as EXPLAINED
@@ -65,6 +66,10 @@ ROWS: dict[str, list[dict[str, Any]]] = {
         {"query": "a clean room", "documents": ["The room was clean", "A dull film", "profit"], "relevance": [1, 0, 0]},
         {"query": "a film", "documents": ["The room was clean", "A dull film"], "relevance": [0, 1]},
     ],
+    "similarity": [
+        {"first": "The room was clean", "second": "a clean room"},
+        {"first": "A dull film", "second": "The story was weak"},
+    ],
     "generate": [{"source": "The room was", "target": "clean"}, {"source": "A dull", "target": "film"}],
 }
 
@@ -115,6 +120,16 @@ def test_a_task_answers_as_the_library_does(name: str, tasks: httpx.Client, task
         for found, prediction in zip(answer["data"], expected, strict=True):
             assert found["probs"] == pytest.approx(list(prediction.value), abs=TOLERANCE)
             assert found["label"] == prediction.columns["prediction"]
+
+
+def test_a_model_for_similarity_embeds(tasks: httpx.Client, task_folders: dict[str, Path]) -> None:
+    texts = ["The room was clean", "A dull film"]
+    answer = tasks.post("/v1/embeddings", json={"model": "similarity", "input": texts}).raise_for_status().json()
+    expected = segue.embed(task_folders["similarity"], texts, progress=False)
+    assert [one["embedding"] for one in answer["data"]] == [pytest.approx(row, abs=TOLERANCE) for row in expected]
+    refused = tasks.post("/v1/likelihood", json={"model": "similarity", "input": texts})
+    assert refused.status_code == 400
+    assert "similarity, embeddings, tokenize" in refused.json()["error"]["message"]
 
 
 # ------------------------------------------------------------------------------------------------------ explanations

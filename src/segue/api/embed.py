@@ -151,7 +151,7 @@ def embed_each(
         >>> [row.document for row in stream], stream.totals.vectors
         ([1, 2, 3, 4, 5, 6], 6)
     """
-    check_language_model(model)
+    check_language_model(model, embeds=True)
     source = text_model(model)
     settings = EmbedSettings(
         by=by,

@@ -73,7 +73,8 @@ def finetune(
         model: A model folder, a run folder, a checkpoint of another library, or a name.
         train: Labelled examples: a file (csv, tsv, json, jsonl, parquet, CoNLL, SQuAD), "datasets:NAME", a list of
             dicts, a dict of columns, a pandas or polars DataFrame, or an Arrow table.
-        task: "classify", "pair", "tag", "answer", "regress", "choose", "rank" or "generate".
+        task: "classify", "pair", "tag", "answer", "regress", "choose", "rank",
+            "similarity" or "generate".
         out: A new run folder. Default: a temporary one, deleted with the result; `save` keeps the model.
         valid: Validation examples. Default: hold out a tenth of the training examples, of a small table up to a fifth.
         test: Test examples, evaluated once at the end. Default: none.

@@ -19,6 +19,7 @@ from segue.infer.session import Session as Session
 from segue.infer.text_model import TextModel, load_text_model, segment_length_of
 from segue.model import LanguageModel
 from segue.model.named import named
+from segue.tasks.similarity import SIMILARITY
 from segue.text.files import load_tokenizer
 
 ModelLike: TypeAlias = Annotated[
@@ -139,12 +140,13 @@ def drawn_model(config: ModelConfig) -> LanguageModel:
         return LanguageModel(config)
 
 
-def check_language_model(model: ModelLike) -> None:
-    """Raise ConfigError for a model that was fine-tuned on a task, and say how to use it."""
+def check_language_model(model: ModelLike, *, embeds: bool = False) -> None:
+    """Raise ConfigError for a model that was fine-tuned on a task, and say how to use it. `embeds`: a model fine-tuned
+    on the task similarity is accepted, because its embeddings are what it was fine-tuned for."""
     if not isinstance(model, str | Path):
         return
     path = path_of(model) / TASK
-    if path.is_file():
+    if path.is_file() and not (embeds and read_toml(path).get("task") == SIMILARITY.name):
         raise ConfigError(
             f"{model} must be a language model; got a model fine-tuned on the task "
             f"{str(read_toml(path).get('task'))[:40]}.",

@@ -255,6 +255,7 @@ _TEXT_ROLES = {
     "pair": ("first", "second"),
     "tag": ("text",),
     "answer": ("context", "question"),
+    "similarity": ("first", "second"),
     "generate": ("source",),
 }
 

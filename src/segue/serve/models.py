@@ -20,9 +20,11 @@ from segue.infer.export import DESCRIPTION
 from segue.infer.generation import Generation, make_generation
 from segue.infer.sampling import SamplingSettings
 from segue.infer.text_model import TextModel, load_text_model
+from segue.model import LanguageModel
 from segue.model.streaming import Streamer
 from segue.serve.errors import ApiError, shown
 from segue.tasks.folder import TaskModel, load_task_model
+from segue.tasks.similarity import SIMILARITY
 from segue.text.tokenizer import Tokenizer
 
 LONGEST_NAME = 128
@@ -48,7 +50,7 @@ class Served:
     languages: tuple[str, ...] = ()
     """Language tags of its model card, or the one that its name ends with. Empty: unknown."""
     text: TextModel | None = None
-    """The language model, if it is one."""
+    """The language model, if it is one; of a model for the task similarity, what embeds texts."""
     task: TaskModel | None = None
     """The fine-tuned model, if it is one."""
     stream: Stream | None = None
@@ -60,7 +62,8 @@ class Served:
         """Names of the routes that accept the model."""
         if self.task is not None:
             explained = ("explain",) if self.task.kind.name in EXPLAINED else ()
-            return (self.task.kind.name, *explained, "tokenize")
+            embeds = ("embeddings",) if self.text is not None else ()
+            return (self.task.kind.name, *embeds, *explained, "tokenize")
         assert self.text is not None
         config = self.text.model.config
         return (
@@ -116,8 +119,13 @@ def load_served(source: str, *, slice_tokens: int) -> Served:
     if _is_task(path):
         made = load_task_model(path)
         made.model.float().eval()
+        text = None
+        if made.kind is SIMILARITY:
+            assert isinstance(made.model, LanguageModel)
+            text = TextModel(model=made.model, tokenizer=made.tokenizer, segment_length=made.segment_length)
         return Served(
             name=name,
+            text=text,
             task=made,
             tokenizer=made.tokenizer,
             parameters=_size(made.model),

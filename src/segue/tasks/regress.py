@@ -199,10 +199,10 @@ def _example(roles: tuple[str, ...], number: int, row: Row, *, labelled: bool) -
                 f"Name it with --column {role}=NAME."
             )
     texts = tuple(text_of(row[role]) for role in roles)
-    return Example(number=number, texts=texts, gold=_number_of(row["number"]) if labelled else None)
+    return Example(number=number, texts=texts, gold=number_of(row["number"]) if labelled else None)
 
 
-def _number_of(value: Any) -> float:
+def number_of(value: Any) -> float:
     """Return a label as a number; raise UnusableRowError unless it is finite."""
     if isinstance(value, str | int | float) and not isinstance(value, bool):
         with suppress(ValueError, OverflowError):

@@ -9,10 +9,11 @@ from segue.tasks.classify import CLASSIFY, PAIR
 from segue.tasks.generate import GENERATE
 from segue.tasks.rank import RANK
 from segue.tasks.regress import REGRESS
+from segue.tasks.similarity import SIMILARITY
 from segue.tasks.tag import TAG
 from segue.tasks.task import TaskKind
 
-TASKS = {kind.name: kind for kind in (CLASSIFY, PAIR, TAG, ANSWER, REGRESS, CHOOSE, RANK, GENERATE)}
+TASKS = {kind.name: kind for kind in (CLASSIFY, PAIR, TAG, ANSWER, REGRESS, CHOOSE, RANK, SIMILARITY, GENERATE)}
 
 
 def task_kind(name: str) -> TaskKind:
