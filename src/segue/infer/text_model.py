@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from segue.checkpoint.find import find, model_folder, tokenizer_folder
-from segue.checkpoint.folder import CONFIG
+from segue.checkpoint.folder import CONFIG, TASK, read_toml
 from segue.checkpoint.folder import load as load_folder
 from segue.config import load as load_config
 from segue.errors import CheckpointError
@@ -53,6 +53,10 @@ def load_text_model(source: str | Path) -> TextModel:
 
 def segment_length_of(folder: Path) -> int:
     """Return the segment length of a model's training; if it is unknown, as long as its positions allow."""
+    if (folder / TASK).is_file():
+        found = read_toml(folder / TASK).get("segment_length")
+        if isinstance(found, int) and found > 0:
+            return found
     config = load_config(folder / CONFIG)
     if config.data is not None:
         return config.data.segment_length

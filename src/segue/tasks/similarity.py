@@ -136,8 +136,8 @@ class Similarity:
             np.stack([one.second_D for one in found]),
             [example.texts[1] for example in examples],
         )
-        scores = {"mrr": 1 / ranks_N, "recall_at_1": (ranks_N <= 1) * 1.0, "recall_at_10": (ranks_N <= 10) * 1.0}
-        return measure_means(scores, resamples=resamples)
+        scores = {"mrr": 1 / ranks_N, "recall_at_1": ranks_N <= 1, "recall_at_10": ranks_N <= 10}
+        return measure_means({name: one.astype(np.float64) for name, one in scores.items()}, resamples=resamples)
 
     def compare(self, example: Example, prediction: Prediction) -> Comparison:
         cosine = prediction.value.cosine
