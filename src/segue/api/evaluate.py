@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
 
-from segue.api.arguments import Positive
 from segue.api.errors import python_errors
 from segue.api.models import ModelLike, path_of, with_folder
 from segue.api.progress import Progress, progress_callback
+from segue.arguments import Positive
 from segue.checkpoint.find import find, model_folder
 from segue.checkpoint.folder import CONFIG, TASK, TOKENIZER
 from segue.config import load as load_config

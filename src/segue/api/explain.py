@@ -8,12 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import nn
 
-from segue.api.arguments import Index, OneText, Positive, Seed
 from segue.api.errors import python_errors
 from segue.api.models import ModelLike, text_model, with_folder
 from segue.api.predict import FinetunedLike, FinetunedModel, only_column, task_model_of
 from segue.api.progress import Progress, progress_callback
 from segue.api.tables import memory_table
+from segue.arguments import Index, OneText, Positive, Seed
 from segue.data.decode import check_encoding
 from segue.errors import DataError
 from segue.explain.decision import decide
