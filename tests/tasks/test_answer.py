@@ -236,7 +236,9 @@ def test_windows_without_the_answer_point_at_cls(english_model: Path, tmp_path: 
         else:
             assert context[slice(*characters(context, window.part, *item.gold))] == "1906"
     assert layout.remarks["passages are read in several windows"] == 1
-    assert layout.remarks["windows do not hold the answer, and learn so"] == len(items) - len(inside)
+    assert layout.remarks["windows do not contain the answer, and are trained to predict none"] == len(items) - len(
+        inside
+    )
 
 
 def test_answers_inside_pieces_are_covered_and_counted(english_model: Path, tmp_path: Path) -> None:
@@ -250,7 +252,7 @@ def test_answers_inside_pieces_are_covered_and_counted(english_model: Path, tmp_
     inside = not any(int(end) == 9 for end in encoding.ends)
     assert inside, "the piece family must be one for this test"
     assert found == "family"
-    assert sum(count for what, count in layout.remarks.items() if "inside a piece" in what) == 1
+    assert sum(count for what, count in layout.remarks.items() if "inside a subword" in what) == 1
 
 
 def test_the_question_comes_first_where_the_passage_could_not_see_it_otherwise(

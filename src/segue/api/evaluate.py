@@ -101,7 +101,7 @@ def evaluate(
         attention_span: Number of positions that each token attends to, itself included. Default: no limit.
         clamp_distance: Clamp relative distances at this value. Default: no limit.
         window: Length of a sliding window, evaluated without memory. Default: no window.
-        stride: Tokens to advance per window.
+        stride: Number of tokens to advance per window.
         order: Factorisation order of a permutation model: "forward", "backward" or "random".
         pseudo: Whether to measure pseudo-likelihood, for masked and permutation models.
         lanes: Number of parts of the text to read in parallel. Affects speed, not the result.

@@ -262,5 +262,5 @@ def text_file(path: Path, *, encoding: str, most_bytes: int) -> str:
         return data.decode("utf-8-sig" if encoding.lower() in ("utf-8", "utf8") else encoding)
     except UnicodeDecodeError as error:
         raise DataError(
-            f"{path} must be text in {encoding}; got another byte at {error.start:,}. Name its --encoding."
+            f"{path} must be text in {encoding}; got an invalid byte at {error.start:,}. Name its --encoding."
         ) from None
