@@ -125,7 +125,8 @@ def checks_arguments(function: Callable[P, R]) -> Callable[P, R]:
 def check_types(settings: Any, *, but: Collection[str] = ()) -> None:
     """Raise a SegueError for a field of a dataclass whose type is not that of its hint; ranges are left to the class.
     `but` names fields to leave out."""
-    for name, hint in _fields(type(settings)).items():
+    kind: Any = type(settings)
+    for name, hint in _fields(kind).items():
         if name not in but:
             optional = any(one.type is type(None) for one in _alternatives(hint))
             _Argument(name=name, option=name, optional=optional).fitting(getattr(settings, name), hint)
