@@ -55,7 +55,7 @@ parity: parity-transformers5 parity-transformers4 parity-lm-eval
 parity-environments: .venv-transformers5/ready .venv-transformers4/ready .venv-lm-eval/ready
 
 parity-transformers5: .venv-transformers5/ready
-	.venv-transformers5/bin/python -m pytest -q tests/parity/test_transformers5.py tests/parity/test_written_folders.py tests/parity/test_tokenisers.py tests/parity/test_bert_and_gpt2.py tests/parity/test_bert_and_gpt2_tokenisers.py
+	.venv-transformers5/bin/python -m pytest -q tests/parity/test_transformers5.py tests/parity/test_transformers5_heads.py tests/parity/test_transformers5_bert_gpt.py tests/parity/test_written_folders.py tests/parity/test_tokenisers.py tests/parity/test_bert_and_gpt2.py tests/parity/test_bert_and_gpt2_tokenisers.py
 
 parity-transformers4: .venv-transformers4/ready
 	.venv-transformers4/bin/python -m pytest -q tests/parity/test_transformers4.py tests/parity/test_written_folders.py tests/parity/test_tokenisers.py

@@ -1,6 +1,7 @@
-"""Compiles the native kernels on installation, where there is a C++ compiler; without one segue does without them.
+"""Build hook that compiles the native kernels at installation. Without a C++ compiler segue works without them, more
+slowly.
 
-CXX and CXXFLAGS are the compiler and flags to add to ours. SEGUE_NO_MODELS=1 leaves the packaged models out.
+CXX is the compiler, CXXFLAGS are additional flags. SEGUE_NO_MODELS=1 excludes the packaged models.
 """
 
 import hashlib
@@ -20,7 +21,7 @@ FLAGS = ["-std=c++17", "-O3", "-fPIC", "-shared", "-fopenmp", "-fno-math-errno",
 
 
 class NativeKernels(BuildHookInterface):  # type: ignore[type-arg]
-    """Makes libnative.so beside its sources and adds it to the wheel."""
+    """Hatchling hook that builds libnative.so beside its sources and adds it to the wheel."""
 
     PLUGIN_NAME = "custom"
 
@@ -38,7 +39,7 @@ class NativeKernels(BuildHookInterface):  # type: ignore[type-arg]
 
 
 def source_hash(folder: Path) -> str:
-    """Of all sources, so that a library can say which it was made from."""
+    """Return the sha256 of all sources, which is compiled into the library to identify them."""
     digest = hashlib.sha256()
     for source in sorted([*folder.glob("*.cpp"), *folder.glob("*.h")]):
         digest.update(source.read_bytes())
@@ -46,8 +47,8 @@ def source_hash(folder: Path) -> str:
 
 
 def build(folder: Path, library: Path) -> str | None:
-    """Compiles the sources of a folder, atomically; returns why not, if not. What an earlier build left is removed in
-    that case."""
+    """Compile the sources of a folder, atomically. Return None, or the problem; the library of an earlier build is then
+    removed."""
     vectors = ["-mavx2", "-mfma"] if platform.machine().lower() in {"x86_64", "amd64"} else []
     sources = [str(source) for source in sorted(folder.glob("*.cpp"))]
     digest = source_hash(folder)

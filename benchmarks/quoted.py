@@ -1,7 +1,7 @@
 """Passages with numbers in the README and docs/performance.md, written from the newest results.
 
 A passage is between `<!-- bench NAME -->` and `<!-- /bench -->`. `benchmarks.report` writes them, and
-tests/test_benchmarks.py compares them, so that no page can quote a number without a result.
+tests/test_benchmark_results.py compares them, so that no page can quote a number without a result.
 """
 
 import re

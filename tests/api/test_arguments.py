@@ -2,7 +2,7 @@
 
 import inspect
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 
 import segue
-from segue.api.arguments import LARGEST, Number
 from segue.api.errors import python_errors
+from segue.arguments import LARGEST, Number
+from segue.config import Section
+from segue.config import settings as settings_of
 from segue.errors import ConfigError, DataError, SegueError, kind_of
 from tests.api.test_documented import FUNCTIONS
 
@@ -36,9 +38,16 @@ REQUIRED: dict[str, Any] = {
     "name": "owner/name",
     "license": "mit",
     "languages": ["en"],
+    "sources": "a.csv",
+    "events": "a.csv",
+    "number": 1,
+    "first": "0001",
+    "second": "0001",
+    "user": "ann",
+    "person": "ann",
 }
 """Arguments without defaults; none of the files exists, because the wrong argument is found first."""
-OWN = [name for name in FUNCTIONS if getattr(segue, name).__module__.startswith("segue.api.")]
+LABELLED = [{"text": "Up", "sentiment": "positive"}, {"text": "Down", "sentiment": "negative"}]
 
 
 def call(function: str, **given: Any) -> None:
@@ -50,7 +59,7 @@ def call(function: str, **given: Any) -> None:
 def numbers() -> list[tuple[str, str, Number]]:
     """Every whole number with a lower limit, of every function."""
     found = []
-    for function in OWN:
+    for function in FUNCTIONS:
         for name, hint in get_type_hints(getattr(segue, function), include_extras=True).items():
             for inner in (hint, *get_args(hint)):
                 limits = [one for one in get_args(inner) if isinstance(one, Number)]
@@ -65,7 +74,7 @@ NUMBERS = numbers()
 def test_every_whole_number_has_a_limit() -> None:
     limited = {(function, name) for function, name, _ in NUMBERS}
     assert len(limited) > 40
-    for function in OWN:
+    for function in FUNCTIONS:
         for name, hint in get_type_hints(getattr(segue, function), include_extras=True).items():
             plain = hint is int or (get_origin(hint) is not Annotated and int in get_args(hint))
             assert not plain or name in ("layer", "layers", "return"), f"{function}: {name}"
@@ -74,13 +83,14 @@ def test_every_whole_number_has_a_limit() -> None:
 @pytest.mark.parametrize(("function", "name", "limit"), NUMBERS, ids=lambda one: one if isinstance(one, str) else "")
 def test_a_number_out_of_range_or_of_another_type_is_refused(function: str, name: str, limit: Number) -> None:
     assert limit.least is not None
-    with pytest.raises(ConfigError, match=rf"^{name} must be at least {limit.least}; got {limit.least - 1}\. Use "):
+    with pytest.raises(ConfigError, match=rf"^{name} must be {limit!r}; got {limit.least - 1}\. Use "):
         call(function, **{name: limit.least - 1})
     for wrong in (True, "3", 1.5, math.nan, math.inf):
         with pytest.raises(ConfigError, match=rf"^{name} must be a whole number.*; got {wrong!r}\. Use 1, for example"):
             call(function, **{name: wrong})
-    with pytest.raises(ConfigError, match=f"^{name} must be at most"):
-        call(function, **{name: LARGEST + 1})
+    for large in (LARGEST + 1, 10**5000):
+        with pytest.raises(ConfigError, match=rf"^{name} must be (at most|from \d+ to) .*; got .{{1,50}}\. Use "):
+            call(function, **{name: large})
 
 
 @pytest.mark.parametrize(
@@ -112,7 +122,32 @@ def test_a_number_out_of_range_or_of_another_type_is_refused(function: str, name
         ("explain_answer", {"model": None}, "model must be a fine-tuned model: a path, a name, or the result of"),
         ("export", {"what": "decoder"}, "what must be encoder or step; got 'decoder'"),
         ("open", {"device": "nowhere"}, "device must be one that torch can use here; got 'nowhere'"),
+        ("generate", {"count": 10**9}, "count must be from 1 to 1,000,000; got 1000000000"),
+        ("generate", {"length_penalty": 10**400}, "length_penalty must be a number; got 1000"),
+        ("prepare", {"workers": 10**6}, "workers must be from 1 to 1,024; got 1000000. Use such a number, or leave it"),
+        ("run_study", {"workers": 2**62}, "workers must be from 1 to 1,024; got"),
+        ("evaluate_speed", {"repeats": 2**40}, "repeats must be from 1 to 10,000; got"),
+        ("evaluate_context", {"models": []}, "models must have at least one model; got none. Add one."),
         ("plot", {"runs": []}, "at least one run is needed to plot; got none."),
+        ("learn_desk", {"sources": None}, "sources must be a file or a table; got None. Use a path, a list of dicts"),
+        ("learn_desk", {"sources": ["a.csv", 3]}, "table 2 of sources must be a file or a table; got an int"),
+        ("learn_desk", {"error": math.nan}, "error must be a finite number; got nan"),
+        ("learn_desk", {"model": 3}, "model must be a str; got an int"),
+        ("learn_monitor", {"sources": {}}, "sources must have columns of equal length; got no columns"),
+        ("learn_monitor", {"sources": LABELLED, "entities": 3}, "entities must be a file or a table; got an int"),
+        ("learn_recommender", {"events": 3}, "events must be a file or a table; got an int"),
+        ("learn_recommender", {"kinds": {"buy": "3"}}, "kinds['buy'] must be a number; got '3'"),
+        ("learn_recommender", {"settings": {}}, "settings must be a RecommenderSettings; got a dict. Use segue.Recomm"),
+        ("feed_monitor", {"sources": []}, "sources must have at least one file or table; got none. Add one."),
+        ("feed_monitor", {"sources": ""}, "sources must be the path of a file or folder; got an empty text"),
+        ("feed_monitor", {"sources": "x" * 300}, "sources must be a path of at most 4,096 bytes"),
+        ("feed_monitor", {"encoding": "a\0b"}, "the files must have an encoding that Python knows; got 'a\\x00b'"),
+        ("feed_monitor", {"settings": 3}, "settings must be a MonitorSettings; got an int. Use segue.MonitorSettings("),
+        ("alarms_in_monitor", {"state": "shut"}, "state must be open or acknowledged; got 'shut'. Use one of them"),
+        ("report_monitor", {"day": "x"}, "a time must be written as 2024-05-01"),
+        ("names_in_monitor", {"dismiss": "Hooli"}, "dismiss must be a list; got a str. Put it into a list."),
+        ("recommend", {"wish": 3}, "wish must be a dict; got an int"),
+        ("person_in_desk", {"person": None}, "person must be a str; got None"),
         ("save_explanation", {"explanation": 3}, "explanation must be an Explanation or a WordReport; got an int"),
         ("evaluate_pairs", {"pairs": [("a",)]}, "a pair must have two sentences, (good, bad); pair 1 has 1."),
     ],
@@ -143,6 +178,15 @@ PATHS = [
     ("load_finetuned", "model"),
     ("save_explanation", "out"),
     ("sample", "out"),
+    ("learn_desk", "out"),
+    ("learn_recommender", "out"),
+    ("open_desk", "folder"),
+    ("open_monitor", "folder"),
+    ("recommend", "folder"),
+    ("copy_monitor", "folder"),
+    ("copy_recommender", "out"),
+    ("trends_in_monitor", "prices"),
+    ("report_monitor", "out"),
 ]
 
 
@@ -199,21 +243,96 @@ def test_an_option_is_named_on_the_command_line() -> None:
     assert caught.value.on_command_line.startswith("--segment-length must be at least 1")
 
 
-def test_a_session_and_settings_check_theirs(place: Path) -> None:
-    session = segue.open("model")
-    calls: list[tuple[Any, str]] = [
-        (lambda: list(session.stream(max_tokens="3")), "max_tokens must be a whole number; got '3'"),  # type: ignore
-        (lambda: list(session.stream(max_tokens=True)), "max_tokens must be a whole number; got True"),
-        (lambda: list(session.stream(sampling=3)), "sampling must be a SamplingSettings; got an int"),  # type: ignore
-        (lambda: session.search(beam=1.5), "beam must be a whole number; got 1.5"),  # type: ignore[arg-type]
-        (lambda: session.feed(None), "feed takes a text or parts of a text; got None"),  # type: ignore[arg-type]
-        (lambda: session.score(3), "score takes a text; got an int"),  # type: ignore[arg-type]
-        (lambda: segue.TableSettings(delimiter=3), "the delimiter must be one character"),  # type: ignore[arg-type]
-        (lambda: segue.TableSettings(malformed_share="x"), "must be a number; got 'x'"),  # type: ignore[arg-type]
-    ]
+def refused(calls: list[tuple[Callable[[], Any], str]]) -> None:
     for one, message in calls:
-        with pytest.raises(SegueError, match=message):
+        with pytest.raises(SegueError) as caught:
             one()
+        assert message in str(caught.value)
+
+
+def test_a_session_checks_its_arguments(place: Path) -> None:
+    session: Any = segue.open("model")
+    refused(
+        [
+            (lambda: list(session.stream(max_tokens="3")), "max_tokens must be a whole number; got '3'"),
+            (lambda: list(session.stream(max_tokens=True)), "max_tokens must be a whole number; got True"),
+            (lambda: list(session.stream(sampling=3)), "sampling must be a SamplingSettings; got an int"),
+            (lambda: list(session.stream(None)), "prompt must be a str; got None"),
+            (lambda: list(session.stream(stop=[3])), "stop[0] must be a str; got an int"),
+            (lambda: list(session.write(choices="yes")), "choices must be a list; got a str. Put it into a list."),
+            (lambda: session.search(beam=1.5), "beam must be a whole number; got 1.5"),
+            (lambda: session.search(no_repeat=0), "no_repeat must be at least 1; got 0"),
+            (lambda: session.search(length_penalty="1"), "length_penalty must be a number; got '1'"),
+            (lambda: session.feed(None), "feed takes a text or parts of a text; got None"),
+            (lambda: session.feed({"a": 1}), "feed takes a text or parts of a text; got a dict"),
+            (lambda: session.feed("a", progress=3), "progress must be a function; got an int"),
+            (lambda: session.feed_tokens(None), "feed_tokens takes a list of ids; got None. Use feed for a text."),
+            (lambda: session.feed_tokens([3, None]), "feed_tokens takes a list of ids; got None in it"),
+            (lambda: session.feed_tokens([1.5]), "feed_tokens takes a list of ids; got a float in it"),
+            (lambda: session.score(3), "score takes a text; got an int"),
+            (lambda: session.save(None), "path must be a path; got None. Give a path."),
+            (lambda: session.save(""), "path must be the path of a file or folder; got an empty text"),
+            (lambda: session.load(3), "path must be a path; got an int"),
+            (lambda: session.shares_weights_with(3), "other must be a Session; got an int"),
+            (lambda: segue.Session(None), "source must be a TextModel; got None. Open a model: segue.open(PATH)."),  # type: ignore
+        ]
+    )
+    assert session.tokens_read == 0
+    session.feed_tokens(np.array([3, 4]))
+    assert session.tokens_read == 2
+
+
+def test_a_store_checks_its_arguments(place: Path) -> None:
+    store: Any = segue.prepare("texts.txt", "corpus", kind="characters", progress=False)
+    refused(
+        [
+            (lambda: segue.Store.open(None), "path must be a path; got None. Give a path."),  # type: ignore[arg-type]
+            (lambda: segue.Store.open("corpus", verify="no"), "verify must be True or False; got a str"),  # type: ignore
+            (lambda: store.read(None, 3), "must be whole numbers; got None"),
+            (lambda: store.read(0, 1.5), "must be whole numbers; got a float"),
+        ]
+    )
+
+
+def test_settings_check_their_types() -> None:
+    sampling: Any = segue.SamplingSettings
+    table: Any = segue.TableSettings
+    refused(
+        [
+            (lambda: sampling(temperature="1"), "temperature must be a number; got '1'. Use 1, for example."),
+            (lambda: sampling(temperature=None), "temperature must be a number; got None. Give a number."),
+            (lambda: sampling(temperature=True), "temperature must be a number; got True"),
+            (lambda: sampling(temperature=10**400), "temperature must be a number; got 1000"),
+            (lambda: sampling(temperature=math.nan), "temperature must be a finite number above 0; got nan"),
+            (
+                lambda: sampling(top_k=1.5),
+                "top_k must be a whole number; got 1.5. Use 1, for example, or leave",
+            ),
+            (lambda: sampling(greedy=1), "greedy must be True or False; got an int"),
+            (lambda: sampling(logit_bias=3), "logit_bias must be a dict of token ids and numbers; got an int"),
+            (lambda: sampling(logit_bias={"a": 1.0}), "logit_bias must map token ids to numbers; got 'a': 1.0"),
+            (lambda: sampling(logit_bias={3: None}), "logit_bias must map token ids to numbers; got 3: None"),
+            (lambda: sampling(logit_bias={3: 10**400}), "logit_bias must be finite"),
+            (lambda: table(delimiter=3), "the delimiter must be one character"),
+            (lambda: table(malformed_share="x"), "malformed_share must be a number; got 'x'"),
+            (lambda: table(encoding=None), "encoding must be a str; got None"),
+            (lambda: table(quoting="yes"), "quoting must be True or False; got a str"),
+            (lambda: table(columns="text"), "columns must be names of columns; got 'text'. Use a tuple of names."),
+            (lambda: table(columns=(1, 2)), "columns must be names of columns; got (1, 2)"),
+            (lambda: segue.MonitorSettings(false_alarms=0), "false_alarms must be above 0; got 0"),
+            (lambda: segue.RecommenderSettings(layers="2", width=9), "layers must be a whole number; got '2'"),  # type: ignore
+            (lambda: segue.RecommenderSettings(depth=2), "depth is not a setting"),  # type: ignore[call-arg]
+        ]
+    )
+    with pytest.raises(ConfigError, match="The settings have 2 problems"):
+        segue.RecommenderSettings(layers=0, width=7)
+    assert sampling(top_k=np.int64(3), temperature=np.float32(0.5)).top_k == 3
+
+
+@pytest.mark.parametrize("settings", [segue.MonitorSettings, segue.RecommenderSettings])
+def test_problems_of_overrides_and_of_values_are_listed_together(settings: type[Section]) -> None:
+    with pytest.raises(ConfigError, match="The settings have 2 problems"):
+        settings_of(settings, {"depth": 1}, ["=3"])
 
 
 # ------------------------------------------------------------------------------------------------- rows and words

@@ -173,7 +173,7 @@ def test_a_desk_without_answers_answers_nothing(tmp_path: Path) -> None:
     some = [{"text": one["question"], "category": one["intent"]} for one in rows() if one["intent"] in ENGLISH]
     found = segue.learn_desk(some, tmp_path / "desk", model="none", error=0.3, progress=False)
     assert found.numbers["answered"] == found.numbers["counts"]["answered"] == 0
-    assert found.numbers["columns"] == ["table 1: question from the column text, intent from the column category"]
+    assert found.numbers["columns"] == ["sources: question from the column text, intent from the column category"]
     text = found.page.with_suffix(".md").read_text(encoding="utf-8")
     assert "No topic has an answer: a person answers every question." in text
     with pytest.raises(DataError, match="must have a column question, answer or turns; got a, b"):

@@ -28,7 +28,7 @@ CALLS: dict[str, tuple[Callable[[], object], str]] = {
     "nothing to open": (lambda: segue.open(None), "must be a path, a name, or a loaded model; got None"),
     "a number as name": (lambda: segue.named(5), "a named model must be one of"),
     "a text as number": (lambda: segue.SamplingSettings(temperature="hot"), "temperature must be a number; got 'hot'"),
-    "a path as session": (lambda: segue.Session("run"), "a session is made of a TextModel; got a str"),
+    "a path as session": (lambda: segue.Session("run"), "source must be a TextModel; got a str"),
 }
 
 

@@ -9,7 +9,6 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from segue.api.arguments import Positive
 from segue.api.errors import python_errors
 from segue.api.evaluate_task import labelled_rows
 from segue.api.models import ModelLike, text_model
@@ -17,6 +16,7 @@ from segue.api.predict import FinetunedModel, task_model_of
 from segue.api.progress import Progress, Tell, progress_callback
 from segue.api.score import score
 from segue.api.texts import documents_of
+from segue.arguments import Positive
 from segue.checkpoint.find import find, model_folder
 from segue.checkpoint.folder import HEAD, TASK
 from segue.data.readers import DocumentRule

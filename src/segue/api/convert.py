@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
-from segue.api.arguments import ModelPath, Positive
 from segue.api.configs import Settings, overrides
 from segue.api.errors import python_errors
+from segue.arguments import ModelPath, Positive
 from segue.checkpoint.convert import ConversionReport
 from segue.checkpoint.convert import convert as converted
 from segue.checkpoint.families.family import Target

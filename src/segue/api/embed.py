@@ -8,11 +8,11 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from segue.api.arguments import Positive
 from segue.api.errors import python_errors
 from segue.api.models import ModelLike, check_language_model, text_model
 from segue.api.progress import Progress, counted, progress_callback, streamed
 from segue.api.texts import Texts, documents_of
+from segue.arguments import Positive
 from segue.data.readers import DocumentRule
 from segue.infer.embed import Embedding, EmbedSettings, EmbedTotals, Pooling
 from segue.infer.embed import embed as embeddings

@@ -3,13 +3,10 @@
 import re
 from collections.abc import Callable
 from functools import wraps
-from typing import ParamSpec, TypeVar
 
-from segue.api.arguments import checked
+from segue.arguments import P, R, checks_arguments
 from segue.errors import SegueError
 
-P = ParamSpec("P")
-R = TypeVar("R")
 ARGUMENTS = {
     "from": "start",
     "set": "settings",
@@ -112,15 +109,16 @@ def _literal(word: str) -> str:
 
 
 def python_errors(function: Callable[P, R]) -> Callable[P, R]:
-    """Decorate a public function so that its arguments are checked by their type hints (`api.arguments`), and its
-    errors name arguments. The command line, which calls it too, uses `SegueError.on_command_line`, where options keep
+    """Decorate a public function so that its arguments are checked by their type hints (`arguments`), and its errors
+    name arguments. The command line, which calls it too, uses `SegueError.on_command_line`, where options keep
     their names."""
+
+    checking = checks_arguments(function)
 
     @wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
         try:
-            given = checked(function, args, kwargs)
-            return function(*args, **kwargs) if given is None else function(**given)  # type: ignore[call-arg]
+            return checking(*args, **kwargs)
         except SegueError as error:
             error.args = (in_python(str(error)),)
             raise

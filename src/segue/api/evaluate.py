@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
 
-from segue.api.arguments import Positive
 from segue.api.errors import python_errors
 from segue.api.models import ModelLike, path_of, with_folder
 from segue.api.progress import Progress, progress_callback
+from segue.arguments import Positive
 from segue.checkpoint.find import find, model_folder
 from segue.checkpoint.folder import CONFIG, TASK, TOKENIZER
 from segue.config import load as load_config
@@ -101,7 +101,7 @@ def evaluate(
         attention_span: Number of positions that each token attends to, itself included. Default: no limit.
         clamp_distance: Clamp relative distances at this value. Default: no limit.
         window: Length of a sliding window, evaluated without memory. Default: no window.
-        stride: Tokens to advance per window.
+        stride: Number of tokens to advance per window.
         order: Factorisation order of a permutation model: "forward", "backward" or "random".
         pseudo: Whether to measure pseudo-likelihood, for masked and permutation models.
         lanes: Number of parts of the text to read in parallel. Affects speed, not the result.

@@ -7,13 +7,14 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from segue.api.arguments import Positive
 from segue.api.errors import python_errors
 from segue.api.evaluate import check_tokenizer, open_store
 from segue.api.models import ModelLike, with_folder
 from segue.api.progress import Progress, progress_callback
+from segue.arguments import Positive
 from segue.checkpoint.folder import parameters_of
 from segue.data.store import Store
+from segue.errors import ConfigError
 from segue.evaluation.recl import (
     CONTEXTS,
     SHARES,
@@ -99,6 +100,8 @@ def evaluate_context(
     chosen = CONTEXTS if contexts is None else tuple(contexts)
     check_contexts(chosen)
     several = models if isinstance(models, Sequence) and not isinstance(models, str) else [models]
+    if not several:
+        raise ConfigError("models must have at least one model; got none. Add one.")
     group, folders = zip(*(with_folder(model) for model in several), strict=True)
     store = data if isinstance(data, Store) else open_store(Path(data), folders[0])
     for folder, model in zip(folders, group, strict=True):

@@ -4,10 +4,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from segue.api.arguments import Positive, Seed
 from segue.api.errors import python_errors
 from segue.api.models import ModelLike, text_model
 from segue.api.progress import Progress, progress_callback
+from segue.arguments import Positive, Seed
 from segue.data.pairs import Pair, read_pairs
 from segue.errors import DataError
 from segue.evaluation.metrics.pairs import PairAccuracy, pair_accuracy

@@ -3,14 +3,15 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 import torch
 
-from segue.api.arguments import Positive
 from segue.api.errors import python_errors
 from segue.api.evaluate import check_tokenizer, open_store
 from segue.api.models import ModelLike, model_or_random
 from segue.api.progress import Progress, progress_callback
+from segue.arguments import Number, Positive
 from segue.config import ModelConfig
 from segue.data.store import Store
 from segue.evaluation.speed import PUBLISHED, SpeedRow, measure_speed
@@ -37,7 +38,7 @@ def evaluate_speed(
     *,
     lengths: Sequence[Positive] | None = None,
     segment_length: Positive | None = None,
-    repeats: Positive = 3,
+    repeats: Annotated[int, Number(least=1, most=10_000)] = 3,
     progress: bool = True,
     on_event: Callable[[Progress], object] | None = None,
 ) -> SpeedEvaluation:

@@ -4,11 +4,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from segue.api.arguments import Positive, check_path
 from segue.api.errors import python_errors
 from segue.api.predict import FinetunedLike, prediction_table, task_model_of
 from segue.api.progress import Progress, progress_callback
 from segue.api.tables import TableLike
+from segue.arguments import Positive, check_path
 from segue.data.tables import Table, TableSettings, open_table
 from segue.evaluation.metrics.bootstrap import Metric
 from segue.tasks.examples import NumberedRow, column_names, gathered, rows_with_roles, understand

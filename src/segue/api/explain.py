@@ -8,12 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import nn
 
-from segue.api.arguments import Index, OneText, Positive, Seed
 from segue.api.errors import python_errors
 from segue.api.models import ModelLike, text_model, with_folder
 from segue.api.predict import FinetunedLike, FinetunedModel, only_column, task_model_of
 from segue.api.progress import Progress, progress_callback
 from segue.api.tables import memory_table
+from segue.arguments import Index, OneText, Positive, Seed
 from segue.data.decode import check_encoding
 from segue.errors import DataError
 from segue.explain.decision import decide
@@ -262,5 +262,5 @@ def text_file(path: Path, *, encoding: str, most_bytes: int) -> str:
         return data.decode("utf-8-sig" if encoding.lower() in ("utf-8", "utf8") else encoding)
     except UnicodeDecodeError as error:
         raise DataError(
-            f"{path} must be text in {encoding}; got another byte at {error.start:,}. Name its --encoding."
+            f"{path} must be text in {encoding}; got an invalid byte at {error.start:,}. Name its --encoding."
         ) from None

@@ -6,13 +6,13 @@ from pathlib import Path
 from signal import Signals
 from tempfile import TemporaryDirectory
 
-from segue.api.arguments import ModelPath, Positive
 from segue.api.configs import Settings, check_has_weights, overrides
 from segue.api.errors import python_errors
 from segue.api.predict import FinetunedModel
 from segue.api.processes import is_first_process
 from segue.api.progress import StatusLine, duration
 from segue.api.tables import TableLike, table_source
+from segue.arguments import ModelPath, Positive
 from segue.data.tables import TableSettings
 from segue.errors import ConfigError
 from segue.evaluation.metrics.bootstrap import Metric

@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import overload
+from typing import Annotated, overload
 
-from segue.api.arguments import Bias, OneText, Positive
 from segue.api.errors import python_errors
 from segue.api.models import ModelLike, check_language_model, text_model
+from segue.arguments import Bias, Number, OneText, Positive
 from segue.errors import ConfigError
 from segue.infer.batched import write_batched
 from segue.infer.generation import GeneratedToken
@@ -16,6 +16,8 @@ from segue.infer.sampling import SamplingSettings
 from segue.infer.session import Session
 from segue.text.tokenizer import Tokenizer
 
+MOST_TEXTS = 1_000_000
+"""Maximum number of samples of a call."""
 TOGETHER = 16
 """Number of samples to generate in one batch."""
 MOST_FILLED = 4096
@@ -70,7 +72,7 @@ def generate(
     choices: Sequence[str] = (),
     beam: Positive | None = None,
     length_penalty: float = 0.0,
-    count: Positive | None = None,
+    count: Annotated[int, Number(least=1, most=MOST_TEXTS)] | None = None,
     memory_length: Positive | None = None,
     int8: bool = False,
 ) -> str | list[str]:

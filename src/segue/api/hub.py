@@ -4,8 +4,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from segue.api.arguments import ModelPath, Positive
 from segue.api.errors import python_errors
+from segue.arguments import ModelPath, Positive
 from segue.checkpoint.hub import Upload, plan_push
 from segue.checkpoint.hub import push as pushed
 from segue.checkpoint.packing import Packed

@@ -6,8 +6,8 @@ from weakref import WeakKeyDictionary
 
 import torch
 
-from segue.api.arguments import Described, ModelPath, Positive
 from segue.api.errors import python_errors
+from segue.arguments import Described, ModelPath, Positive
 from segue.checkpoint.find import find, is_here, model_folder
 from segue.checkpoint.find import path_of as path_of
 from segue.checkpoint.folder import HEAD, TASK, TOKENIZER, read_toml
@@ -16,6 +16,7 @@ from segue.config import ModelConfig
 from segue.config import load as load_config
 from segue.errors import CheckpointError, ConfigError, kind_of
 from segue.infer.session import Session as Session
+from segue.infer.session import check_device
 from segue.infer.text_model import TextModel, load_text_model, segment_length_of
 from segue.model import LanguageModel
 from segue.model.named import named
@@ -98,19 +99,8 @@ def open(
         0
         >>> text = "".join(session.stream(max_tokens=8))
     """
-    _check_device(device)
+    check_device(device)
     return Session(text_model(source), memory_length=memory_length, int8=int8, device=device)
-
-
-def _check_device(device: str) -> None:
-    """Raise ConfigError for a device that torch does not know, or that this machine does not have."""
-    try:
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError, NotImplementedError) as error:
-        reason = (str(error).splitlines() or [type(error).__name__])[0][:120].rstrip(".")
-        raise ConfigError(
-            f'device must be one that torch can use here; got {device!r} ({reason}). Use "cpu", for example.'
-        ) from None
 
 
 def with_folder(model: ModelLike) -> tuple[LanguageModel, Path | None]:

@@ -9,11 +9,11 @@ from pathlib import Path
 from shutil import copytree
 from typing import Annotated, Any, NamedTuple, TypeAlias
 
-from segue.api.arguments import Described, ModelPath, Positive
 from segue.api.errors import python_errors
 from segue.api.progress import Progress, Tell, progress_callback, streamed
 from segue.api.tables import TableLike, memory_table, rows_of
 from segue.api.texts import texts_of
+from segue.arguments import Described, ModelPath, Positive
 from segue.checkpoint.find import find, model_folder
 from segue.data.inputs import COMPRESSIONS
 from segue.data.tables import ENDINGS, Record, TableSettings, Unread, open_table

@@ -5,9 +5,9 @@ from contextlib import closing
 from pathlib import Path
 from typing import Annotated
 
-from segue.api.arguments import Number, Positive, Seed, Share
 from segue.api.errors import python_errors
 from segue.api.progress import StatusLine, duration
+from segue.arguments import Number, Positive, Seed, Share, Workers
 from segue.data.prepare import PreparationReport, PrepareSettings, examples, preparation
 from segue.data.prepare import Progress as PrepareProgress
 from segue.data.readers import DocumentRule, ReadSettings
@@ -32,7 +32,7 @@ def prepare(
     validation_share: Annotated[float, Number(above=0, below=1)] | None = None,
     malformed_share: Share = 0.05,
     largest_expansion: Positive | None = None,
-    workers: Positive | None = None,
+    workers: Workers | None = None,
     seed: Seed = 0,
     replace: bool = False,
     progress: bool = True,
@@ -103,7 +103,7 @@ def prepared(
     out: str | Path,
     settings: PrepareSettings,
     *,
-    workers: Positive | None = None,
+    workers: Workers | None = None,
     replace: bool = False,
     progress: bool = True,
     on_event: Callable[[PrepareProgress], object] | None = None,

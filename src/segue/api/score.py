@@ -6,11 +6,11 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Literal, overload
 
-from segue.api.arguments import Index, Positive, Seed
 from segue.api.errors import python_errors
 from segue.api.models import ModelLike, check_language_model, text_model
 from segue.api.progress import Progress, counted, progress_callback, streamed
 from segue.api.texts import Texts, documents_of, texts_of
+from segue.arguments import Index, Positive, Seed
 from segue.data.readers import DocumentRule
 from segue.errors import ConfigError, DataError
 from segue.infer.documents import SHOWN, text_parts

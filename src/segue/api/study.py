@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from signal import Signals
 
-from segue.api.arguments import Positive
 from segue.api.configs import Settings, overrides
 from segue.api.errors import python_errors
 from segue.api.progress import StatusLine, duration
+from segue.arguments import Positive, Workers
 from segue.errors import ConfigError
 from segue.study.load import open_study, ready_studies, ready_text
 from segue.study.pool import JobEnded, JobProgress, JobsStopping, JobStarted
@@ -44,7 +44,7 @@ def run_study(
     *,
     budget: Positive | None = None,
     settings: Settings | None = None,
-    workers: Positive | None = None,
+    workers: Workers | None = None,
     progress: bool = True,
     on_event: Callable[[StudyEvent], object] | None = None,
 ) -> StudyResult:
@@ -91,8 +91,6 @@ def run_study(
     """
     if budget is not None and budget < 1:
         raise ConfigError(f"--budget must be at least 1 token; got {budget}. Use 1000000, for example.")
-    if workers is not None and workers < 1:
-        raise ConfigError(f"--workers must be at least 1; got {workers}. Use 1, or leave it out.")
     given = [*overrides(settings), *([] if budget is None else [f"budget.tokens={budget}"])]
     asked = open_study(study, given)
     view = _Line(show=progress)

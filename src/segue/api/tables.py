@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from segue.api.arguments import check_path
+from segue.arguments import check_path
 from segue.data.problems import Problems
 from segue.data.tables import Table
 from segue.data.tables.reader import Record, TableRows
@@ -24,6 +24,13 @@ def several(data: TableLike | Sequence[TableLike]) -> Sequence[TableLike]:
     """Return a list of tables; a list of rows counts as one table."""
     is_rows = bool(isinstance(data, list | tuple) and data and isinstance(data[0], dict))
     return data if isinstance(data, list | tuple) and not is_rows else [data]
+
+
+def table_sources(sources: Sequence[TableLike]) -> list[str | Table]:
+    """Return `table_source` of each of the `sources` of a function."""
+    if len(sources) == 1:
+        return [table_source(sources[0], name="sources")]
+    return [table_source(one, name=f"table {number} of sources") for number, one in enumerate(sources, start=1)]
 
 
 def table_source(data: TableLike, *, name: str) -> str | Table:

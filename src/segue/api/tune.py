@@ -6,11 +6,11 @@ from pathlib import Path
 from signal import Signals
 from typing import Annotated, Any
 
-from segue.api.arguments import ModelPath, Number, Positive
 from segue.api.configs import Settings, check_has_weights, overrides
 from segue.api.errors import python_errors
 from segue.api.progress import StatusLine
 from segue.api.tables import TableLike, table_source
+from segue.arguments import ModelPath, Number, Positive
 from segue.data.tables import TableSettings
 from segue.errors import ConfigError
 from segue.tasks.table import task_kind

@@ -99,7 +99,7 @@ def time_given(given: str | None, otherwise: float) -> float:
     if found is None:
         raise ConfigError(
             f"a time must be written as 2024-05-01 or 2024-05-01T10:00:00Z, and be of the years 1902 to 5000; got "
-            f"{given[:40]!r}."
+            f"{given[:40]!r}. Correct it."
         )
     return found
 

@@ -50,11 +50,12 @@ def convert(
     source: Annotated[
         Path,
         typer.Argument(
+            metavar="SOURCE",
             help="Model folder; transformers folder; TensorFlow checkpoint, by prefix or folder; model.pt or "
-            "state dict of the original PyTorch code; or safetensors file."
+            "state dict of the original PyTorch code; or safetensors file.",
         ),
     ],
-    out: Annotated[Path, typer.Argument(help="Folder to write.")],
+    out: Annotated[Path, typer.Argument(metavar="OUT", help="Folder to write.")],
     to: Annotated[
         Literal["segue", "hf", "tf", "original"],
         typer.Option(

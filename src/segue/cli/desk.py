@@ -48,7 +48,7 @@ def learn(
     files: Annotated[
         list[Path],
         typer.Argument(
-            metavar="FILE...",
+            metavar="FILE",
             help="Tables (csv, tsv, jsonl, json, parquet) with columns question and answer, and optionally "
             "intent, dialogue, turns and source.",
         ),
@@ -133,7 +133,7 @@ def ask(
     desk: DeskArgument,
     questions: Annotated[
         list[str],
-        typer.Argument(metavar="QUESTION...", help="Questions of one conversation, in order."),
+        typer.Argument(metavar="QUESTION", help="Questions of one conversation, in order."),
     ],
     as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON lines.")] = False,
 ) -> None:

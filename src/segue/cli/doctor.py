@@ -56,6 +56,7 @@ def doctor(
     model: Annotated[
         str | None,
         typer.Argument(
+            metavar="MODEL",
             help="Model folder, run folder, model name, or config file. Default: a small Transformer-XL and a "
             "small XLNet.",
             autocompletion=complete_model,

@@ -190,7 +190,7 @@ def evaluate(
         int | None,
         typer.Option(min=1, help="Length of a sliding window, evaluated without memory. Default: no window."),
     ] = None,
-    stride: Annotated[int, typer.Option(min=1, help="Tokens to advance per window.")] = 1,
+    stride: Annotated[int, typer.Option(min=1, help="Number of tokens to advance per window.")] = 1,
     order: Annotated[
         Literal["forward", "backward", "random"],
         typer.Option(help="Permutation models: factorisation order within a segment."),

@@ -53,7 +53,9 @@ def _print_tensors(console: Console, tensors: "Mapping[str, TensorInfo]", *, eve
 
 
 def inspect(
-    path: Annotated[Path, typer.Argument(help="File, folder or model name.", autocompletion=complete_model)],
+    path: Annotated[
+        Path, typer.Argument(metavar="PATH", help="File, folder or model name.", autocompletion=complete_model)
+    ],
     tensors: Annotated[bool, typer.Option("--tensors", help="List every tensor.")] = False,
 ) -> None:
     """Describe a file or folder, without loading weights.

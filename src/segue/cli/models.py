@@ -81,7 +81,9 @@ def _labels(labels: Sequence[str]) -> str:
 def models(
     name: Annotated[
         str | None,
-        typer.Argument(help="Model or config to show. Default: list all.", autocompletion=complete_name),
+        typer.Argument(
+            metavar="NAME", help="Model or config to show. Default: list all.", autocompletion=complete_name
+        ),
     ] = None,
 ) -> None:
     """List the named models and configs.

@@ -65,7 +65,7 @@ def learn(
     files: Annotated[
         list[Path],
         typer.Argument(
-            metavar="FILE...",
+            metavar="FILE",
             help="Tables (csv, tsv, jsonl, json, parquet) with columns text and sentiment, and optionally title, "
             "topic, time and entities.",
         ),
@@ -115,7 +115,7 @@ def learn(
 
 def tell(
     monitor: MonitorArgument,
-    texts: Annotated[list[str], typer.Argument(metavar="TEXT...", help="Texts.")],
+    texts: Annotated[list[str], typer.Argument(metavar="TEXT", help="Texts to analyse.")],
     as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON lines.")] = False,
 ) -> None:
     """Analyse a text: sentiment, topic, entities, and the words that decided.
@@ -176,7 +176,7 @@ def read(
     monitor: MonitorArgument,
     files: Annotated[
         list[Path],
-        typer.Argument(metavar="FILE...", help="Files or folders of texts (csv, tsv, jsonl, parquet, txt)."),
+        typer.Argument(metavar="FILE", help="Files or folders of texts (csv, tsv, jsonl, parquet, txt)."),
     ],
     settings: SetOption = None,
     encoding: Annotated[str, typer.Option(help="Encoding of text files, e.g. gb18030. Default: utf-8.")] = "utf-8",

@@ -119,7 +119,7 @@ def _price(found: dict[str, Any] | None) -> str:
 def alarms(
     monitor: MonitorArgument,
     number: Annotated[
-        int | None, typer.Argument(metavar="[NUMBER]", min=1, help="Alarm to show. Default: list them.")
+        int | None, typer.Argument(metavar="NUMBER", min=1, help="Alarm to show. Default: list them.")
     ] = None,
     entity: Annotated[str, typer.Option(metavar="CODE", help="Entity of the alarms. Default: all.")] = "",
     topic: Annotated[str, typer.Option(metavar="NAME", help="Topic of the alarms. Default: all.")] = "",
@@ -235,5 +235,7 @@ def names(
 def _pair(given: str) -> tuple[str, str]:
     name, equals, code = given.rpartition("=")
     if not equals:
-        raise ConfigError(f"--take must be a name with its code, as in 'Hooli Corp=HOOL'; got {given[:60]!r}.")
+        raise ConfigError(
+            f"--take must be a name with its code; got {given[:60]!r}. Write --take 'Hooli Corp=HOOL', for example."
+        )
     return name, code

@@ -177,7 +177,9 @@ def prepare(
     documents: DocumentsOption = None,
     field: FieldOption = "text",
     encoding: InputEncodingOption = "utf-8",
-    workers: Annotated[int | None, typer.Option(help="Number of processes. Default: one per core.")] = None,
+    workers: Annotated[
+        int | None, typer.Option(help="Number of processes. Default: one per core, for large inputs.")
+    ] = None,
     validation_share: Annotated[
         float | None,
         typer.Option(

@@ -60,7 +60,7 @@ def _size(number: int) -> str:
 
 
 def push(
-    folder: Annotated[Path, typer.Argument(help="Model folder or run folder.")],
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Model folder or run folder.")],
     name: Annotated[str, typer.Argument(metavar="OWNER/NAME", help="Name of the model on the Hub.")],
     private: Annotated[bool, typer.Option("--private", help="Create the model as private.")] = False,
     revision: Annotated[

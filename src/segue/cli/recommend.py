@@ -275,7 +275,7 @@ def compare(
     first: Annotated[str, typer.Argument(metavar="FIRST", help="Name of the first model, e.g. 0001.")],
     second: Annotated[str, typer.Argument(metavar="SECOND", help="Name of the second model.")],
     most: Annotated[int, typer.Option(min=1, max=10**6, help="Maximum number of events to replay.")] = 2000,
-    seed: SeedOption = 0,
+    seed: Annotated[int, typer.Option(help="Seed for interleaving the lists.")] = 0,
 ) -> None:
     """Compare two models by interleaving their lists on replayed events.
 

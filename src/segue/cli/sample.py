@@ -40,7 +40,7 @@ def write(name: str, out: Path | None, *, replace: bool) -> None:
 
 
 def sample(
-    name: Annotated[str | None, typer.Argument(help="Corpus to write. Default: list all.")] = None,
+    name: Annotated[str | None, typer.Argument(metavar="NAME", help="Corpus to write. Default: list all.")] = None,
     out: Annotated[
         Path | None, typer.Option(help="File to write. Default: NAME.txt, or NAME.jsonl for labelled texts.")
     ] = None,

@@ -5,6 +5,7 @@ Independent of torch; `model/` implements the settings.
 """
 
 from segue.config.load import (
+    PublicSection,
     changed,
     dump,
     load,
@@ -54,6 +55,7 @@ __all__ = [
     "NoPositions",
     "PerLayerPositions",
     "PermutationConfig",
+    "PublicSection",
     "ReadConfig",
     "RotaryPositions",
     "Section",

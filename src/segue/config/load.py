@@ -8,7 +8,7 @@ import os
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import tomli_w
 from pydantic import ValidationError
@@ -108,10 +108,32 @@ def settings(root: type[S], values: Mapping[str, Any], overrides: Sequence[str] 
         result = root.model_validate(merged)
     except ValidationError as error:
         problems += _explained(error, root)
+    except InvalidSettingsError as error:
+        problems += error.problems
     else:
         if not problems:
             return result
     raise ConfigError(_listed("The settings have", problems))
+
+
+class InvalidSettingsError(ConfigError):
+    """Settings made in Python are not valid."""
+
+    def __init__(self, problems: Sequence[str]) -> None:
+        super().__init__(_listed("The settings have", problems))
+        self.problems = problems
+
+
+class PublicSection(Section):
+    """A table of settings that users also make in Python: invalid values raise ConfigError, as those of a file do."""
+
+    if not TYPE_CHECKING:  # a type checker knows the fields
+
+        def __init__(self, **values: Any) -> None:
+            try:
+                super().__init__(**values)
+            except ValidationError as error:
+                raise InvalidSettingsError(_explained(error, type(self))) from None
 
 
 def model_config(**values: Any) -> ModelConfig:

@@ -5,6 +5,7 @@ import difflib
 from collections.abc import Iterator
 from typing import get_args, get_origin
 
+from pydantic import BaseModel
 from pydantic_core import ErrorDetails
 
 from segue.config.schema import POSITION_KINDS, Config, Section
@@ -39,7 +40,7 @@ def path_of(loc: tuple[str | int, ...]) -> str:
     return path if len(path) <= SHOWN else f"{path[:SHOWN]}..."
 
 
-def _sections(section: type[Section], prefix: str = "") -> Iterator[tuple[str, type[Section]]]:
+def _sections(section: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, type[BaseModel]]]:
     """Yield every table of settings with its dotted name; `positions` once for each kind."""
     yield prefix, section
     for name, field in section.model_fields.items():
@@ -49,7 +50,7 @@ def _sections(section: type[Section], prefix: str = "") -> Iterator[tuple[str, t
                 yield from _sections(option, f"{prefix}.{name}" if prefix else name)
 
 
-def explain(detail: ErrorDetails, root: type[Section] = Config) -> str:
+def explain(detail: ErrorDetails, root: type[BaseModel] = Config) -> str:
     """Return the message for one error in settings of `root`."""
     path, value = path_of(detail["loc"]), shown(detail["input"])
     context = detail.get("ctx", {})
@@ -92,7 +93,7 @@ def _number(value: int | float) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def _explain_unknown(root: type[Section], path: str, table: str, key: str, loc: tuple[str | int, ...]) -> str:
+def _explain_unknown(root: type[BaseModel], path: str, table: str, key: str, loc: tuple[str | int, ...]) -> str:
     tables = list(_sections(root))
     owners = [cls for name, cls in tables if name == table and key in cls.model_fields]
     if owners:  # a setting of another kind of positions
@@ -114,7 +115,7 @@ def _explain_unknown(root: type[Section], path: str, table: str, key: str, loc: 
     return f"{path} is not a setting. The settings here are: {here}."
 
 
-def _remedy(root: type[Section], table: str, key: str) -> str:
+def _remedy(root: type[BaseModel], table: str, key: str) -> str:
     for name, cls in _sections(root):
         if name == table and key in cls.model_fields and not cls.model_fields[key].is_required():
             default = cls.model_fields[key].default

@@ -15,14 +15,16 @@ later shards are verified when their first token is read.
 
 import hashlib
 from collections.abc import Callable, Mapping
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from segue.arguments import checks_arguments
 from segue.data.manifest import FileRecord, StoreManifest, load_manifest, shard_name
-from segue.errors import DataError
+from segue.errors import DataError, kind_of
 from segue.files import settle
 from segue.text.tokenizer import Tokenizer
 
@@ -62,6 +64,7 @@ class Store:
         return f"<Store {str(self.path)!r}: {counts}, vocabulary of {self.vocabulary_size:,}>"
 
     @classmethod
+    @checks_arguments
     def open(cls, path: str | Path, *, verify: bool = True) -> "Store":
         """Open a store; raise DataError if it is incomplete, foreign, or does not match its manifest.
 
@@ -95,6 +98,9 @@ class Store:
 
     def read(self, start: int, stop: int) -> NDArray[np.int64]:
         """Return a copy of the ids from `start` up to `stop`."""
+        if not (isinstance(start, Integral) and isinstance(stop, Integral)):
+            wrong = stop if isinstance(start, Integral) else start
+            raise DataError(f"a range of {self.path} must be whole numbers; got {kind_of(wrong)}. Use read(0, 10).")
         if not 0 <= start <= stop <= self.length:
             raise DataError(
                 f"a range of {self.path} must lie within its {self.length} tokens and not run backwards; "

@@ -78,8 +78,8 @@ def check_installation() -> Iterator[Check]:
     )
     yield Check(
         name="native kernels",
-        meaning="Attention compiled on installation. Where it is absent the results are the same and come later; "
-        "install segue again where there is a C++ compiler to build it.",
+        meaning="Attention kernels compiled at installation. Without them results are the same, but slower; to build "
+        "them, install a C++ compiler, then segue again.",
         passed=True if library.available() else None,
         measured="in use" if library.available() else "absent",
     )
@@ -147,7 +147,10 @@ def _polarity(model: LanguageModel) -> Finding:
     moved = [q for q in range(LENGTH) if float(change_Q[q]) > MOVED]
     both = model.config.bidirectional or model.config.directions == "both"
     expected = list(range(LENGTH)) if both else list(range(middle, LENGTH))
-    return moved == expected, f"token {middle} moves states {moved[0]} to {moved[-1]}" if moved else "nothing moved"
+    return (
+        moved == expected,
+        f"token {middle} affects states {moved[0]} to {moved[-1]}" if moved else "no state changed",
+    )
 
 
 def _memory(model: LanguageModel) -> Finding:
@@ -172,12 +175,12 @@ def _rows(model: LanguageModel) -> Finding:
     other = model(Batch(ids_BQ=_with_other(ids_BQ, 0, model)))
     leak = float((first.output.hidden_BQD - other.output.hidden_BQD)[1:].abs().max())
     if first.memory is None:
-        return leak < TOLERANCE, f"row 0 moves the others by {leak:.1e}"
+        return leak < TOLERANCE, f"row 0 changes the others by {leak:.1e}"
     try:
         model(Batch(ids_BQ=ids_BQ[:2]), first.memory)
     except DataError:
-        return leak < TOLERANCE, f"row 0 moves the others by {leak:.1e}; a memory of 3 rows for 2 is refused"
-    return False, "a memory of 3 rows was taken for a batch of 2"
+        return leak < TOLERANCE, f"row 0 changes the others by {leak:.1e}; a memory of 3 rows for 2 is refused"
+    return False, "a memory of 3 rows was accepted for a batch of 2"
 
 
 def _padding(model: LanguageModel) -> Finding:
@@ -201,7 +204,7 @@ def _permutation(model: LanguageModel) -> Finding:
     after = model(order_batch(_with_other(ids_BQ, changed_at, model), order_BQ)).output.predicted_BPD
     change_Q = _change(before, after)
     moved = {q for q in range(LENGTH) if float(change_Q[q]) > MOVED}
-    count = f"{len(moved)} of {LENGTH - place - 1} later predictions moved"
+    count = f"{len(moved)} of {LENGTH - place - 1} later predictions changed"
     return moved == set(order[place + 1 :]), count + ("; the token saw itself" if changed_at in moved else "")
 
 
@@ -233,43 +236,44 @@ def _gradient(model: LanguageModel) -> Finding:
     )
 
 
-_WEIGHTS = "All weights are finite. One NaN spreads to every state."
+_WEIGHTS = "All weights are finite. A single NaN spreads to every state."
 _KERNEL = (
-    "The ways in which attention is computed. The fastest that can is used; every check below goes through all of them."
+    "Implementations of attention. The fastest one that supports the model is used; every check below runs with each."
 )
 _STREAM = (
-    "Reading a few tokens at a time from a cache, as generation does, equals reading all at once, in every row. The "
-    "step kernel reads single tokens, the others two at a time."
+    "Reading a few tokens at a time with a cache, as in generation, gives the same states as reading all at once, in "
+    "every row. The step kernel reads single tokens, the others two at a time."
 )
 _CHECKS: list[tuple[str, str, Callable[[LanguageModel], Finding]]] = [
     (
         "shift direction",
-        "Each key meets the encoding of its own distance, positive to the left. A shift the wrong way still "
-        "trains, only worse.",
+        "Each key gets the encoding of its own relative distance, positive to the left. A model with a relative "
+        "shift in the wrong direction still trains, but worse.",
         shift_direction,
     ),
     (
         "mask polarity",
-        "True means may attend: a causal token moves itself and later states only, a bidirectional one all. "
-        "With the polarity turned round, a model looks into the future and its loss is too good.",
+        "True means may attend: in a causal model a token affects its own and later states only, in a bidirectional "
+        "one all states. With inverted polarity a model sees future tokens, and its loss is too low.",
         _polarity,
     ),
     (
         "memory",
-        "Reading in two segments with memory equals reading all at once. This is what Transformer-XL is for.",
+        "Reading two segments with memory gives the same states as reading all at once: segment-level recurrence, as "
+        "in Transformer-XL.",
         _memory,
     ),
     (
         "rows apart",
-        "Row b of a batch goes on from row b of the memory and from nothing else.",
+        "Row b of a batch continues row b of the memory, and no other row affects it.",
         _rows,
     ),
-    ("padding", "Padding moves no real token.", _padding),
+    ("padding", "Padding does not affect real tokens.", _padding),
     (
         "permutation leak",
-        "A token moves the predictions that come after it in the order, never its own. A leak here makes "
-        "pretraining trivial and worthless.",
+        "A token affects the predictions that come after it in the factorisation order, never its own. A leak makes "
+        "pretraining trivial and useless.",
         _permutation,
     ),
-    ("gradient", "Every weight takes part in the loss. One that does not will never learn.", _gradient),
+    ("gradient", "Every weight has a gradient. A weight without one is never trained.", _gradient),
 ]

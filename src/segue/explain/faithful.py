@@ -11,6 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from segue.arguments import Positive, checks_arguments
+from segue.errors import ConfigError
 from segue.explain.decision import Decision
 from segue.explain.words import (
     Attribution,
@@ -62,9 +64,13 @@ class WordReport:
         answer = f"{self.answer!r} ({self.value:.4f})"
         return f"<WordReport: {self.task}, answer {answer}, first of {len(self.units)} words: {first}>"
 
-    def first(self, method: str = "integrated_gradients", count: int = 5) -> list[tuple[str, float]]:
+    @checks_arguments
+    def first(self, method: str = "integrated_gradients", count: Positive = 5) -> list[tuple[str, float]]:
         """Return the words with the highest values, and these values."""
-        values_N = next(one.values_N for one in self.attributions if one.method == method)
+        values = {one.method: one.values_N for one in self.attributions}
+        if method not in values:
+            raise ConfigError(f"method must be one of {', '.join(values)}; got {method!r:.80}. Use one of them.")
+        values_N = values[method]
         return [(self.units[n].text, float(values_N[n])) for n in np.argsort(-values_N, kind="stable")[:count]]
 
 

@@ -13,6 +13,7 @@ from typing import Literal, TypeAlias
 import torch
 from torch import Tensor, nn
 
+from segue.arguments import checks_arguments
 from segue.errors import ConfigError, kind_of
 from segue.model.batch import Batch
 from segue.model.kernels import Kernel, ScoreTerms, View, attend
@@ -145,6 +146,7 @@ class AttentionReading:
         """Number of keys that are memory; they come first."""
         return self.content[0].key_BKHE.shape[1] - self.content[0].view.segment_length
 
+    @checks_arguments
     def scores(
         self,
         layer: int,
@@ -167,25 +169,32 @@ class AttentionReading:
         Raises:
             ConfigError: If there is no such layer, head or stream.
         """
-        inputs = self._stream(stream)
-        if not -len(inputs) <= layer < len(inputs):
-            raise ConfigError(f"layer must be one of the {len(inputs)} layers, from 0; got {layer}. Use 0, or -1.")
         chosen = [heads] if isinstance(heads, int) else heads
-        for head in chosen or ():
-            if not 0 <= head < self.num_heads:
-                raise ConfigError(
-                    f"heads must be among the {self.num_heads} heads, from 0; got {head}. Use 0, for example."
-                )
-        return inputs[layer].part(heads=chosen, queries=queries).scores()
+        if chosen is not None and not chosen:
+            raise ConfigError("heads must have at least one head; got none. Leave it out for all heads.")
+        return self._layer(layer, chosen or (), stream).part(heads=chosen, queries=queries).scores()
 
+    @checks_arguments
     def bands(self, layer: int, head: int, *, stream: Stream = "content") -> Iterator[tuple[slice, AttentionScores]]:
         """Yield the scores of one head, some queries at a time, to save memory."""
-        inputs = self._stream(stream)[layer]
+        inputs = self._layer(layer, [head], stream)
         rows, length = inputs.query_BQHE.shape[:2]
         size = max(1, BAND // (rows * inputs.key_BKHE.shape[1]))
         for start in range(0, length, size):
             queries = slice(start, min(start + size, length))
             yield queries, inputs.part(heads=[head], queries=None if size >= length else queries).scores()
+
+    def _layer(self, layer: int, heads: Sequence[int], stream: Stream) -> KernelInputs:
+        """Return the inputs of a layer, if it and the heads exist."""
+        inputs = self._stream(stream)
+        if not -len(inputs) <= layer < len(inputs):
+            raise ConfigError(f"layer must be one of the {len(inputs)} layers, from 0; got {layer}. Use 0, or -1.")
+        for head in heads:
+            if not 0 <= head < self.num_heads:
+                raise ConfigError(
+                    f"heads must be among the {self.num_heads} heads, from 0; got {head}. Use 0, for example."
+                )
+        return inputs[layer]
 
     def _stream(self, stream: Stream) -> tuple[KernelInputs, ...]:
         if stream not in ("content", "query"):

@@ -22,9 +22,10 @@ logits that differ by rounding, as those of a batch and of one row do, give the 
 """
 
 import math
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from numbers import Number
+from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
@@ -32,7 +33,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from segue.errors import ConfigError, DataError
+from segue.arguments import check_types
+from segue.errors import ConfigError, DataError, kind_of
 
 Floats = NDArray[np.floating[Any]]
 _BLOCK = 128
@@ -68,16 +70,15 @@ class SamplingSettings:
     """Random seed; the same seed gives the same tokens."""
 
     def __post_init__(self) -> None:
-        for name, value in vars(self).items():
-            if name != "logit_bias" and value is not None and not isinstance(value, Number):
-                raise ConfigError(f"{name} must be a number; got {value!r}. Leave the quotes out.")
+        check_types(self, but={"logit_bias"})
+        _check_bias(self.logit_bias)
         problems = [
             f"{name} must be {rule}; got {getattr(self, name)}. {remedy}"
             for name, right, rule, remedy in self._rules()
             if not right
         ]
         for index, bias in self.logit_bias.items():
-            if math.isnan(bias) or bias == math.inf:
+            if bias != -math.inf and not abs(bias) <= sys.float_info.max:  # NaN is not, either
                 problems.append(
                     f"logit_bias must be finite, or -inf to forbid a token; got {bias} for the id {index}. "
                     "Use a large number such as 100 to force a token."
@@ -105,6 +106,19 @@ class SamplingSettings:
     def forbidding(self, ids: Iterable[int]) -> "SamplingSettings":
         """Return the same settings with these tokens also forbidden."""
         return replace(self, logit_bias={**self.logit_bias, **dict.fromkeys(ids, -math.inf)})
+
+
+def _check_bias(biases: Mapping[int, float]) -> None:
+    if not isinstance(biases, Mapping):
+        raise ConfigError(
+            f"logit_bias must be a dict of token ids and numbers; got {kind_of(biases)}. Use {{5: -1.0}}, for example."
+        )
+    for index, bias in biases.items():
+        if not isinstance(index, Integral) or not isinstance(bias, Real):
+            raise ConfigError(
+                f"logit_bias must map token ids to numbers; got {index!r:.40}: {bias!r:.40}. Use {{5: -1.0}}, for "
+                "example; the bias argument of segue.generate takes texts."
+            )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,13 +13,15 @@ One thread at a time uses a session (`turns`); forks are separate sessions.
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Integral
 from pathlib import Path
 
 import numpy as np
 import torch
 
+from segue.arguments import Positive, checks_arguments
 from segue.config import ModelConfig
 from segue.errors import ConfigError, DataError, kind_of
 from segue.infer.beam import BeamSettings, Hypothesis, beam_search
@@ -96,13 +98,11 @@ class Continuation:
 class Session:
     """The state of one stream of text through a model."""
 
+    @checks_arguments
     def __init__(
         self, source: TextModel, *, memory_length: int | None = None, int8: bool = False, device: str = "cpu"
     ) -> None:
-        if not isinstance(source, TextModel):
-            raise ConfigError(
-                f"a session is made of a TextModel; got {kind_of(source)}. Open a model: segue.open(PATH)."
-            )
+        check_device(device)
         model = source.model.to(device)
         if device == "cpu" and next(model.parameters()).dtype in (torch.float16, torch.bfloat16):
             model = model.float()  # a CPU computes slowly with these
@@ -134,6 +134,7 @@ class Session:
         """Number of latest tokens that can affect the prediction: with memory, layers times memory length, plus one."""
         return self._stream.reach
 
+    @checks_arguments
     def shares_weights_with(self, other: "Session") -> bool:
         """Return True if both sessions share the same weights in memory, because one was forked from the other or both
         from a third."""
@@ -154,12 +155,14 @@ class Session:
         called with the number of tokens read and the total. An interruption loses no input: the model reads the rest
         when needed.
         """
+        if progress is not None and not callable(progress):
+            raise ConfigError(f"progress must be a function; got {kind_of(progress)}. Give one that takes two numbers.")
         with self._turns.changing():
             return self._feed(text, progress)
 
     def _feed(self, text: str | Iterable[str], progress: Callable[[int, int], None] | None = None) -> int:
         skipped = 0
-        if not isinstance(text, Iterable):
+        if not isinstance(text, Iterable) or isinstance(text, Mapping):
             raise DataError(f"feed takes a text or parts of a text; got {kind_of(text)}. Give a str.")
         for part in [text] if isinstance(text, str) else text:
             if not isinstance(part, str):
@@ -182,7 +185,7 @@ class Session:
         self,
         prompt: str = "",
         *,
-        max_tokens: int = 200,
+        max_tokens: Positive = 200,
         sampling: SamplingSettings | None = None,
         stop: Sequence[str] = (),
         choices: Sequence[str] = (),
@@ -198,11 +201,12 @@ class Session:
         written = self.write(prompt, max_tokens=max_tokens, sampling=sampling, stop=stop, choices=choices)
         return (one.text for one in written if one.text)
 
+    @checks_arguments
     def write(
         self,
         prompt: str = "",
         *,
-        max_tokens: int = 200,
+        max_tokens: Positive = 200,
         sampling: SamplingSettings | None = None,
         stop: Sequence[str] = (),
         choices: Sequence[str] = (),
@@ -215,10 +219,11 @@ class Session:
             self._turns.give(turn)
         return self._write(generation, turn)
 
+    @checks_arguments
     def generation(
         self,
         *,
-        max_tokens: int = 200,
+        max_tokens: Positive = 200,
         sampling: SamplingSettings | None = None,
         stop: Sequence[str] = (),
         choices: Sequence[str] = (),
@@ -284,14 +289,15 @@ class Session:
             )
         return ScoredText(tokens=tuple(tokens))
 
+    @checks_arguments
     def search(
         self,
         *,
-        beam: int = 4,
-        count: int = 1,
-        max_tokens: int = 64,
+        beam: Positive = 4,
+        count: Positive = 1,
+        max_tokens: Positive = 64,
         length_penalty: float = 0.0,
-        no_repeat: int | None = None,
+        no_repeat: Positive | None = None,
     ) -> list[Continuation]:
         """Search for the most likely continuations up to the end of the document with beam search, best first. The
         session itself does not advance: feed it the continuation you choose."""
@@ -349,12 +355,14 @@ class Session:
             self._stream = TokenStream(self._streamer, window=self._window)
             self._encoder = StreamEncoder(self.tokenizer)
 
+    @checks_arguments
     def save(self, path: str | Path) -> None:
         """Save the state to a file, atomically and with a checksum; a session with the same model can `load` it. An
         existing file is replaced."""
         with self._turns.looking():
             write_session(Path(path), self._stream, self._encoder.state, self.tokenizer)
 
+    @checks_arguments
     def load(self, path: str | Path) -> None:
         """Continue from a saved session. A damaged file, or one of another model, is refused and leaves the session
         unchanged."""
@@ -383,6 +391,17 @@ class Session:
         return Continuation(text=text, tokens=one.tokens, log_probability=one.log_probability, score=one.score)
 
 
+def check_device(device: str) -> None:
+    """Raise ConfigError for a device that torch does not know, or that this machine does not have."""
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[0][:120].rstrip(".")
+        raise ConfigError(
+            f'device must be one that torch can use here; got {device!r} ({reason}). Use "cpu", for example.'
+        ) from None
+
+
 def _check_memory_length(memory_length: int, config: ModelConfig) -> None:
     if not 1 <= memory_length <= _LONGEST_MEMORY:
         raise ConfigError(
@@ -397,6 +416,12 @@ def _check_memory_length(memory_length: int, config: ModelConfig) -> None:
 
 
 def _checked_ids(ids: Sequence[int], tokenizer: Tokenizer) -> list[int]:
+    if isinstance(ids, str | bytes | Mapping) or not isinstance(ids, Iterable):
+        raise DataError(f"feed_tokens takes a list of ids; got {kind_of(ids)}. Use feed for a text.")
+    ids = list(ids.tolist() if isinstance(ids, torch.Tensor | np.ndarray) else ids)
+    other = next((index for index in ids if not isinstance(index, Integral) or isinstance(index, bool)), None)
+    if other is not None or None in ids:
+        raise DataError(f"feed_tokens takes a list of ids; got {kind_of(other)} in it. Use whole numbers.")
     wrong = next((index for index in ids if not 0 <= int(index) < tokenizer.size), None)
     if wrong is not None:
         raise DataError(f"ids must be from 0 to {tokenizer.size - 1}; got {wrong}. They belong to another tokeniser.")

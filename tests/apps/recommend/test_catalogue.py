@@ -19,6 +19,7 @@ from segue.apps.recommend.retrieval import Retrieval, candidate_scores
 from segue.apps.recommend.service import RecommendService
 from segue.apps.recommend.settings import ServiceSettings
 from segue.apps.recommend.tables import Event, Item
+from segue.errors import ConfigError
 
 
 def service_of(folder: Path, **settings: Any) -> RecommendService:
@@ -60,6 +61,12 @@ def test_changed_items_stay_changed(rec: Path) -> None:
     again = segue.open_recommender(rec)
     np.testing.assert_allclose(again.table_VD[place], after, atol=1e-6)
     assert [one.item.id for one in segue.recommend(rec, "u", wish={"only_tags": ["sold-out"]})] == ["red-3"]
+    for wish, message in (
+        ({"only_tag": []}, r"^wish\.only_tag is not a setting\. Did you mean only_tags\?"),
+        ({"novelty": 2}, r"^wish\.novelty must be at most 1; got 2\."),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            segue.recommend(rec, "u", wish=wish)
     model.add_items([Item(id="red-3", title="A red thing, number 3", tags=("red", "thing"), price=13.0)])
     np.testing.assert_allclose(model.table_VD[place], before, atol=1e-5)  # what it said before gives what it was before
     assert model.final is not None

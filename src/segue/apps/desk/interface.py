@@ -7,7 +7,7 @@ from typing import Any
 
 from segue.api.errors import python_errors
 from segue.api.progress import StatusLine
-from segue.api.tables import TableLike, several, table_source
+from segue.api.tables import TableLike, several, table_sources
 from segue.apps.desk import store
 from segue.apps.desk.build import REPORT_PAGE, build
 from segue.apps.desk.folder import read_model
@@ -18,6 +18,7 @@ from segue.apps.desk.model import DeskModel
 from segue.apps.desk.store import DESK
 from segue.apps.folder import FIRST, MODELS, check_new, read_about
 from segue.apps.postgresql import check_url
+from segue.arguments import Seed
 from segue.files import check_folder, write_folder
 
 
@@ -48,7 +49,7 @@ def learn_desk(
     finetune: bool = True,
     encoding: str = "utf-8",
     database: str | None = None,
-    seed: int = 0,
+    seed: Seed = 0,
     progress: bool = True,
 ) -> DeskReport:
     """Train a desk on questions and answers: it finds the answer to a question, and abstains when unsure.
@@ -90,8 +91,7 @@ def learn_desk(
     if database is not None:
         check_url(database)
     given = several(sources)
-    tables = [table_source(one, name=f"table {n}") for n, one in enumerate(given, start=1)]
-    knowledge = read_knowledge(tables, encoding=encoding)
+    knowledge = read_knowledge(table_sources(given), encoding=encoding)
     line = StatusLine(show=progress)
     built = build(
         knowledge,
@@ -161,7 +161,7 @@ def describe_desk(folder: str | Path) -> DeskReport:
 
 
 @python_errors
-def improve_desk(folder: str | Path, *, seed: int = 0, progress: bool = True) -> Improvement:
+def improve_desk(folder: str | Path, *, seed: Seed = 0, progress: bool = True) -> Improvement:
     """Retrain with agents' answers that were accepted on the page, and switch if the new model is no worse.
 
     Args:

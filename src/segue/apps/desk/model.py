@@ -19,6 +19,7 @@ from segue.apps.desk.second import scores_of
 from segue.apps.desk.slots import SLOT, Slots, filled, slots_in, told_value
 from segue.apps.desk.terms import words_of
 from segue.apps.encoder import Encoder
+from segue.arguments import checks_arguments
 from segue.text.unicode import is_chinese, is_unspaced
 
 Reason = Literal["low_confidence", "out_of_scope", "no_answer"]
@@ -136,6 +137,7 @@ class DeskModel:
                 found.setdefault(topic, []).append(one.text)
         return found
 
+    @checks_arguments
     def named(self, name: str) -> Topic | None:
         """Return the topic with this name; None if there is none."""
         return self._names.get(name)
@@ -144,6 +146,7 @@ class DeskModel:
     def _names(self) -> dict[str, Topic]:
         return {topic.name: topic for topic in reversed(self.knowledge.topics)}
 
+    @checks_arguments
     def has_question(self, text: str) -> bool:
         """Return True if a text is a known question of a topic, apart from case and punctuation."""
         return tuple(words_of(text)) in self._known_questions
@@ -152,6 +155,7 @@ class DeskModel:
     def _known_questions(self) -> set[tuple[str, ...]]:
         return {tuple(words_of(one.text)) for one in self.knowledge.asked if one.topics}
 
+    @checks_arguments
     def ask(self, question: str, *, before: Sequence[str] = ()) -> Finding:
         """Answer a question. `before` are the earlier questions of the conversation, latest last: a short question that
         has no answer on its own ("and abroad?") is read together with the last of them."""
@@ -209,6 +213,7 @@ class DeskModel:
         known = [SLOT.sub("…", text) for text in self._questions_by_topic.get(self._places[topic], ())]
         return next((one for one in known if is_chinese(one) == is_chinese(like)), known[0] if known else topic.name)
 
+    @checks_arguments
     def judge(self, questions: Sequence[str]) -> list[Judged]:
         """Rank the topics for each question, with confidence and probability of being in scope."""
         found = []

@@ -9,7 +9,7 @@ from typing import Any
 
 from segue.api.errors import python_errors
 from segue.api.progress import StatusLine
-from segue.api.tables import TableLike, rows_of, several, table_source
+from segue.api.tables import TableLike, rows_of, several, table_source, table_sources
 from segue.apps.cells import time_given
 from segue.apps.folder import FIRST, MODELS, check_new, read_about
 from segue.apps.monitor import reading, reviews
@@ -30,6 +30,8 @@ from segue.apps.monitor.stream import Stream
 from segue.apps.monitor.texts import Rows
 from segue.apps.monitor.watch import DAY
 from segue.apps.postgresql import check_url
+from segue.arguments import Seed, check_path
+from segue.errors import DataError
 from segue.files import check_folder, new_file, write_folder
 
 
@@ -57,7 +59,7 @@ def learn_monitor(
     entities: TableLike | None = None,
     model: str | Path = NO_MODEL,
     database: str | None = None,
-    seed: int = 0,
+    seed: Seed = 0,
     progress: bool = True,
 ) -> MonitorReport:
     """Train a monitor on labelled rows: it predicts sentiment, topic and entities of texts, with calibrated
@@ -99,7 +101,7 @@ def learn_monitor(
     if database is not None:
         check_url(database)
     given = several(sources)
-    rows = read_labelled([table_source(one, name=f"table {n}") for n, one in enumerate(given, start=1)])
+    rows = read_labelled(table_sources(given))
     listed = _entities(entities)
     line = StatusLine(show=progress)
     built = build(rows, listed, seed=seed, told=line.update, model=_model(model))
@@ -199,8 +201,12 @@ def feed_monitor(
     chosen = settings or MonitorSettings()
     check_encoding(encoding, "the files")
     given = several(sources)
+    if not given:
+        raise DataError("sources must have at least one file or table; got none. Add one.")
     line = StatusLine(show=progress)
     files = [one for one in given if isinstance(one, str | Path)]
+    for one in files:
+        check_path("sources", one)
     listed = [
         Source(
             name=source_name(Path(one)),
@@ -213,7 +219,7 @@ def feed_monitor(
     ]
     found = reading.read_sources(Path(folder), listed, chosen, told=line.update) if files else ReadSummary()
     for table in (one for one in given if not isinstance(one, str | Path)):
-        _feed_rows(Path(folder), rows_of(table, name="table"), chosen, found)
+        _feed_rows(Path(folder), rows_of(table, name="sources"), chosen, found)
     line.clear()
     return found
 
@@ -229,7 +235,7 @@ def _feed_rows(folder: Path, rows: list[dict[str, Any]], settings: MonitorSettin
 
 @python_errors
 def improve_monitor(
-    folder: str | Path, *, model: str | Path | None = None, seed: int = 0, progress: bool = True
+    folder: str | Path, *, model: str | Path | None = None, seed: Seed = 0, progress: bool = True
 ) -> MonitorImprovement:
     """Retrain with labels that were corrected and accepted on the page, and switch if the new model is no worse.
 

@@ -14,6 +14,7 @@ from segue.apps.monitor.labelled import SENTIMENTS
 from segue.apps.monitor.learn import NEVER
 from segue.apps.monitor.linear import Linear
 from segue.apps.monitor.said import Said, around, said_of
+from segue.arguments import checks_arguments
 from segue.errors import ConfigError
 
 MOST_ENTITIES = 20
@@ -77,10 +78,12 @@ class MonitorModel:
     joined: Joined | None = None
     """The network that is combined with the linear model for sentiment; None if there is none."""
 
+    @checks_arguments
     def read(self, text: str) -> Reading:
         """Return the predictions for a text of any length."""
         return self.read_all([text])[0]
 
+    @checks_arguments
     def read_all(self, texts: Sequence[str]) -> list[Reading]:
         """Return the predictions for several texts, which a network reads in batches."""
         said = [{code: one.text for code, one in self._said(text).items()} for text in texts]
@@ -136,6 +139,7 @@ class MonitorModel:
                 found[text] = _sentiment(self.sentiment.probabilities(scores_C[None, : len(SENTIMENTS)])[0])
         return found
 
+    @checks_arguments
     def deciding(self, text: str, *, label: str | None = None, entity: str | None = None) -> list[Deciding]:
         """Return words, or single characters in Chinese, with their contributions to the predicted sentiment, or to
         `label`, in the linear model. The sum of all, of the biases and of `by_network` is the difference between its
@@ -151,6 +155,7 @@ class MonitorModel:
         found = [(unit.start(), unit.end()) for unit in _UNIT.finditer(text)]
         return [Deciding(start=start, end=end, weight=float(worth[start:end].sum())) for start, end in found]
 
+    @checks_arguments
     def by_network(self, text: str, *, label: str | None = None, entity: str | None = None) -> float | None:
         """Return the contribution of the network, which reads the text, or the clauses about an entity, as a whole, to
         the predicted sentiment, or to `label`; None if no network reads it."""
@@ -198,6 +203,8 @@ class MonitorModel:
 
 def _against(label: str, bias_C: NDArray[np.float32]) -> NDArray[np.float32]:
     """Return the difference of one sentiment to the mean of the others that occur, as weights of the scores."""
+    if label not in SENTIMENTS:
+        raise ConfigError(f"label must be one of {', '.join(SENTIMENTS)}; got {label[:40]!r}. Use one of them.")
     chosen = SENTIMENTS.index(label)
     present = [place for place in range(len(SENTIMENTS)) if bias_C[place] > NEVER / 2]
     direction_C = np.zeros(len(SENTIMENTS), dtype=np.float32)

@@ -5,11 +5,11 @@ from typing import Annotated
 from pydantic import Field
 
 from segue.apps.monitor.stream import Rules
-from segue.config import Section
+from segue.config import PublicSection
 from segue.serve.settings import Bytes, Count, Seconds
 
 
-class MonitorSettings(Section):
+class MonitorSettings(PublicSection):
     """Rules for raising alarms, and limits on requests."""
 
     # ---------------------------------------------------------------------------------------------------------- alarms

@@ -132,7 +132,7 @@ def check_encoding(name: str, where: str) -> None:
     """Raise ConfigError unless Python knows an encoding, and line ends are encoded as in ASCII."""
     try:
         ends = "\n".encode(name)
-    except LookupError:
+    except (LookupError, ValueError):
         raise ConfigError(
             f"{where} must have an encoding that Python knows; got {name!r}. Use utf-8 or gb18030."
         ) from None

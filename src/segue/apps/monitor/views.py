@@ -19,6 +19,7 @@ from segue.apps.monitor.prices import beside, closes_between, read_prices
 from segue.apps.monitor.settings import MonitorSettings
 from segue.apps.monitor.store import MONITOR
 from segue.apps.monitor.watch import DAY
+from segue.arguments import Positive
 from segue.errors import ConfigError
 
 WINDOW = 7 * DAY
@@ -36,7 +37,7 @@ def trends_in_monitor(
     start: str | None = None,
     end: str | None = None,
     prices: str | Path | None = None,
-    limit: int = 20,
+    limit: Positive = 20,
 ) -> dict[str, Any]:
     """Return volume and mean sentiment by entity and topic, compared with the period before.
 
@@ -111,7 +112,7 @@ def trends_in_monitor(
 
 @python_errors
 def alarms_in_monitor(
-    folder: str | Path, *, entity: str = "", topic: str = "", state: str = "", limit: int = 100
+    folder: str | Path, *, entity: str = "", topic: str = "", state: str = "", limit: Positive = 100
 ) -> list[dict[str, Any]]:
     """Return the alarms of a monitor, the latest first.
 
@@ -137,7 +138,9 @@ def alarms_in_monitor(
         []
     """
     if state not in ("", "open", "acknowledged"):
-        raise ConfigError(f"the state of alarms must be open or acknowledged; got {state!r}.")
+        raise ConfigError(
+            f"--state must be open or acknowledged; got {state!r:.80}. Use one of them, or leave it out for both."
+        )
     asked = entity if entity or topic else None
     with MONITOR.opened(Path(folder)) as database:
         found = database.do(
@@ -148,7 +151,7 @@ def alarms_in_monitor(
 
 @python_errors
 def alarm_in_monitor(
-    folder: str | Path, number: int, *, acknowledge: bool = False, comment: str | None = None, by: str = LOCAL.name
+    folder: str | Path, number: Positive, *, acknowledge: bool = False, comment: str | None = None, by: str = LOCAL.name
 ) -> dict[str, Any]:
     """Return an alarm with the texts behind it, and optionally acknowledge it or comment on it first.
 
@@ -173,12 +176,15 @@ def alarm_in_monitor(
         ...     segue.alarm_in_monitor("siren", 1)
         ... except segue.SegueError as error:
         ...     print(error)
-        an alarm must be one that the monitor has; got 1.
+        number must be that of an alarm of the monitor; got 1. segue.alarms_in_monitor lists them.
     """
     said = None if comment is None else comment.replace("\0", "").strip()
     most = MonitorSettings().max_comment
     if said is not None and not 0 < len(said) <= most:
-        raise ConfigError(f"a comment must have 1 to {most:,} characters; got {len(said):,}.")
+        raise ConfigError(
+            f"--comment must have 1 to {most:,} characters; got {len(said):,}. Shorten it, or leave it out if it "
+            "is empty."
+        )
 
     def work(connection: Connection) -> dict[str, Any] | None:
         if acknowledge:
@@ -190,7 +196,11 @@ def alarm_in_monitor(
     with MONITOR.opened(Path(folder)) as database:
         found = database.do(work)
     if found is None:
-        raise ConfigError(f"an alarm must be one that the monitor has; got {number}.")
+        raise ConfigError(
+            f"number must be that of an alarm of the monitor; got {number}.",
+            remedy="segue.alarms_in_monitor lists them.",
+            option="`segue monitor alarms MONITOR` lists them.",
+        )
     return {**told(found), "groups": grouped(found["texts"])}
 
 
@@ -201,7 +211,7 @@ def names_in_monitor(
     take: Mapping[str, str] | None = None,
     dismiss: Sequence[str] = (),
     propose: Sequence[str] = (),
-    limit: int = 50,
+    limit: Positive = 50,
 ) -> list[dict[str, Any]]:
     """Return the names that texts mention and the list of entities lacks; add them to the list, or dismiss them.
 
@@ -238,7 +248,9 @@ def names_in_monitor(
             for names, state in ((dismiss, listing.DISMISSED), (propose, listing.OPEN)):
                 for name in names:
                     if not listing.decide(connection, [name], state):
-                        raise ConfigError(f"a name must be one that texts mention; got {name[:60]!r}.")
+                        raise ConfigError(
+                            f"a name must be one that texts mention; got {name[:60]!r}. Write it as in the texts."
+                        )
 
         database.do(decide)
         if take:

@@ -30,7 +30,9 @@ def check_name(folder: Path, name: str) -> str:
     """Return the name of a model; raise CheckpointError if it does not exist."""
     names = model_names(folder)
     if name not in names:
-        raise CheckpointError(f"a model of {folder} must be one of {', '.join(names)}; got {name[:40]!r}.")
+        raise CheckpointError(
+            f"a model of {folder} must be one of {', '.join(names)}; got {name[:40]!r}. Use one of them."
+        )
     return name
 
 

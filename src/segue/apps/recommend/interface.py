@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
 from segue.api.errors import python_errors
 from segue.api.progress import StatusLine
 from segue.api.tables import TableLike, table_source
@@ -22,7 +24,9 @@ from segue.apps.recommend.rules import read_rules, with_rules
 from segue.apps.recommend.settings import RecommenderSettings
 from segue.apps.recommend.store import RECOMMEND
 from segue.apps.recommend.tables import Item, parse_kinds, read_events, read_items
-from segue.errors import DataError
+from segue.arguments import Positive, Seed
+from segue.config.messages import explain
+from segue.errors import ConfigError, DataError
 from segue.files import check_folder, write_folder
 
 
@@ -66,7 +70,7 @@ def learn_recommender(
     model: str | None = None,
     database: str | None = None,
     encoding: str = "utf-8",
-    seed: int = 0,
+    seed: Seed = 0,
     progress: bool = True,
 ) -> RecommenderReport:
     """Train a recommender on events and items, and evaluate it on later events.
@@ -202,7 +206,7 @@ def open_recommender(folder: str | Path) -> Recommender:
 
 @python_errors
 def recommend(
-    folder: str | Path, user: str, *, count: int = 10, wish: Mapping[str, Any] | None = None, why: bool = False
+    folder: str | Path, user: str, *, count: Positive = 10, wish: Mapping[str, Any] | None = None, why: bool = False
 ) -> list[Recommended]:
     """Recommend items to a user.
 
@@ -232,7 +236,7 @@ def recommend(
     with RECOMMEND.opened(Path(folder)) as database:
         events = database.do(lambda connection: store.history(connection, user))
     session = model.read_history(events)
-    asked = with_rules(read_rules(Path(folder)), Wish.model_validate(wish or {}))
+    asked = with_rules(read_rules(Path(folder)), _wish(wish or {}))
     scores_V = model.scores(session)
     places = choose(model, scores_V, asked, count=count, seen=session.seen)
     found = reasons(model, session, places) if why else [None for _ in places]
@@ -249,7 +253,7 @@ def recommend(
 
 @python_errors
 def improve_recommender(
-    folder: str | Path, *, settings: RecommenderSettings | None = None, seed: int = 0, progress: bool = True
+    folder: str | Path, *, settings: RecommenderSettings | None = None, seed: Seed = 0, progress: bool = True
 ) -> RecommenderImprovement:
     """Retrain on all events so far, and switch if the new model is no worse on the latest of them.
 
@@ -315,7 +319,7 @@ def roll_back_recommender(folder: str | Path, *, to: str | None = None) -> str:
 
 @python_errors
 def compare_recommenders(
-    folder: str | Path, first: str, second: str, *, most: int = 2000, seed: int = 0
+    folder: str | Path, first: str, second: str, *, most: Positive = 2000, seed: Seed = 0
 ) -> RecommenderComparison:
     """Compare two models of a recommender by interleaving their lists on replayed events.
 
@@ -400,3 +404,11 @@ def person_in_recommender(folder: str | Path, person: str, *, delete: bool = Fal
             database.clean()
             found["models"] = models_with(Path(folder), found["events"])
     return found
+
+
+def _wish(given: Mapping[str, Any]) -> Wish:
+    try:
+        return Wish.model_validate(given)
+    except ValidationError as error:
+        problems = [f"wish.{explain(detail, Wish)}" for detail in error.errors()]
+        raise ConfigError(" ".join(problems)) from None

@@ -19,6 +19,7 @@ from segue.apps.recommend.final import FinalRanking
 from segue.apps.recommend.histories import gap_step
 from segue.apps.recommend.network import EventNetwork
 from segue.apps.recommend.tables import Event, Item
+from segue.arguments import Index, checks_arguments
 from segue.config import ModelConfig
 from segue.errors import DataError
 from segue.model import Batch
@@ -172,6 +173,7 @@ class Recommender:
         prices_N = features_NF[:, 1] if priced else np.zeros(len(features_NF), dtype=np.float32)
         return prices_N, features_NF[:, 1 + priced : 1 + priced + len(self.features.tags)]
 
+    @checks_arguments
     def place_of(self, item: str) -> int:
         """Return the place of an item; raise DataError if it is unknown."""
         place = self.places.get(item)
@@ -185,6 +187,7 @@ class Recommender:
         """Return the session of a user without events."""
         return Session(cache=None if self.streamer is None else self.streamer.new_cache())
 
+    @checks_arguments
     def read(self, session: Session, events: Sequence[tuple[int, Event]]) -> None:
         """Read numbered events, one step each; the cost does not grow with the history."""
         for number, event in events:
@@ -195,6 +198,7 @@ class Recommender:
             session.last, session.number = event.time, number
             session.hidden_D = self._step(session, [triple])
 
+    @checks_arguments
     def read_history(self, events: Sequence[tuple[int, Event]]) -> Session:
         """Return a session that has read a whole history, many events at a time."""
         session = self.session()
@@ -263,6 +267,7 @@ class Recommender:
     # ---------------------------------------------------------------------------------------------------------- scores
 
     @torch.no_grad()
+    @checks_arguments
     def scores(self, session: Session) -> NDArray[np.float32]:
         """Return the log-probability of each item to be next, [V]; by popularity for a user without events."""
         if session.hidden_D is None:
@@ -293,8 +298,11 @@ class Recommender:
         found: NDArray[np.float32] = logits_NV.log_softmax(dim=-1).numpy()
         return found
 
-    def similar(self, place: int) -> NDArray[np.float32]:
+    @checks_arguments
+    def similar(self, place: Index) -> NDArray[np.float32]:
         """Return the cosine similarity of each item's vector to that of one item: [V]."""
+        if place > len(self.items):
+            raise DataError(f"place must be at most {len(self.items):,}; got {place:,}. Use the result of place_of.")
         norm_VD = torch.nn.functional.normalize(self.table_VD, dim=1)
         found: NDArray[np.float32] = (norm_VD @ norm_VD[place]).numpy()
         return found

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from segue.config import Section
+from segue.config import PublicSection, Section
 from segue.errors import ConfigError
 from segue.serve.settings import Bytes, Count, Seconds
 
@@ -16,7 +16,7 @@ FEW, VERY_FEW = 200_000, 20_000
 """Numbers of training events below which defaults change."""
 
 
-class RecommenderSettings(Section):
+class RecommenderSettings(PublicSection):
     """The network and its training."""
 
     objective: Literal["causal", "permutation", "masked"] = "causal"

@@ -12,6 +12,7 @@ from itertools import chain
 from pathlib import Path
 from typing import BinaryIO, Literal
 
+from segue.arguments import check_types
 from segue.data.decode import CHUNK, Position, check_encoding, check_expansion, decoded, opened
 from segue.data.inputs import COMPRESSIONS, InputFile
 from segue.data.problems import Problems
@@ -70,19 +71,26 @@ class TableSettings:
     """Maximum ratio of decompressed to compressed size. Default: that of `segue.data.readers.ReadSettings`."""
 
     def __post_init__(self) -> None:
+        check_types(self, but={"columns", "delimiter"})
         if self.format is not None and self.format not in FORMATS:
-            raise DataError(f"the format of a table must be one of {', '.join(FORMATS)}; got {self.format!r}.")
+            raise DataError(
+                f"the format of a table must be one of {', '.join(FORMATS)}; got {self.format!r:.80}. Use one of them."
+            )
         check_encoding(self.encoding)
         check_expansion(self.largest_expansion)
-        if not isinstance(self.malformed_share, int | float):
-            raise DataError(f"malformed_share must be a number; got {self.malformed_share!r}. Try 0.05.")
         if not 0 <= self.malformed_share <= 1:
             raise DataError(f"malformed_share must be from 0 to 1; got {self.malformed_share}. Try 0.05.")
         if self.delimiter is not None and (
             not isinstance(self.delimiter, str) or len(self.delimiter) != 1 or self.delimiter in '"\r\n\0'
         ):
-            raise DataError(f"the delimiter must be one character, no quote or line end; got {self.delimiter!r}.")
+            raise DataError(
+                f"the delimiter must be one character, no quote or line end; got {self.delimiter!r:.80}. Use ';', for "
+                "example."
+            )
         if self.columns is not None:
+            wrong = not isinstance(self.columns, tuple | list)
+            if wrong or not all(isinstance(name, str) for name in self.columns):
+                raise DataError(f"columns must be names of columns; got {self.columns!r:.80}. Use a tuple of names.")
             names = self.columns[:-1] if self.columns[-1:] == (REST,) else self.columns
             if not names or len(set(names)) < len(names) or not all(name.strip() for name in names) or REST in names:
                 got = ", ".join(map(repr, self.columns)) or "none"

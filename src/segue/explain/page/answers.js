@@ -1,4 +1,4 @@
-// Which words decided, and an order of factorisation step by step.
+// The words behind an answer, and a factorisation order step by step.
 function wordsView(number, state) {
   const side = SIDES[number];
   const found = side.words;

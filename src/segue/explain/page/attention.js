@@ -1,4 +1,4 @@
-// The views of a language model: its map, its terms, and what is lost without them.
+// Views of a language model: the attention map, the terms of the scores, and the loss without each term.
 function facts(side) {
   const parts = [`${say('objective')}: ${side.objective}`, `${say('positions')}: ${side.positions}`, `${say('tokens')}: ${side.tokens.length}`];
   if (side.loss !== null) parts.push(`${say('loss')}: ${digits(side.loss, 4)} ${say('per_token')}`);

@@ -1,4 +1,4 @@
-// Lines over distances, drawn as SVG.
+// Line charts over distances, drawn as SVG.
 const COLOURS = ['#e8590c', '#1c7ed6', '#2f9e44', '#9c36b5', '#f08c00', '#0c8599', '#868e96'];
 
 function svg(tag, properties, ...children) {

@@ -1,4 +1,4 @@
-// The values, and the blocks of numbers, which are decoded when they are first needed.
+// The values, and the blocks of numbers, which are decoded on first use.
 const SIDES = JSON.parse(document.getElementById('values').textContent);
 const HALF = (() => {
   const table = new Float32Array(65536);

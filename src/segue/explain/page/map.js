@@ -1,4 +1,4 @@
-// The map of a head on a canvas. First every cell is one sampled pair; then, a strip at a time, the largest of all pairs.
+// The attention map of a head on a canvas. First each cell shows one sampled pair; then, strip by strip, the maximum of all its pairs.
 const CELLS = 220;
 const STRIP_MS = 24;
 
@@ -87,7 +87,7 @@ class HeatMap {
     setTimeout(go, 0);
   }
 
-  // Rows of cells: one pair for each cell, or the one that stands out most among all of its pairs.
+  // Rows of cells: one pair for each cell, or the largest of all its pairs, by magnitude.
   fill(values, cells, from, until, sampled) {
     const { q, k, size } = this.window;
     const edge = (start, cell) => start + Math.floor((cell * size) / cells);

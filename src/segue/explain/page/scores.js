@@ -1,4 +1,4 @@
-// The scores of one head, from its queries and keys: any pair, one row, never the whole.
+// The attention scores of one head, computed from its queries and keys: a pair or a row at a time, never the whole matrix.
 class Head {
   constructor(side, layer, head, stream) {
     const maps = SIDES[side].maps;
@@ -15,7 +15,7 @@ class Head {
     this.masks = new Map();
   }
 
-  // Numbers stand one after the other: log sums, queries, keys, u·k, then what each distance has.
+  // Order of the numbers: log sums, queries, keys, u·k, then the values for each distance.
   parts(bytes, context) {
     const { segments, width, distances, terms, bucket_count: buckets } = this.maps;
     const halves = new Uint16Array(bytes.buffer);
@@ -72,7 +72,7 @@ class Head {
     }
   }
 
-  // One row: what a query does with each token; NaN where it sees nothing.
+  // One row: the values of a query for each token; NaN for tokens that it may not attend to.
   row(term, q) {
     const found = new Float32Array(this.segmentOf.length).fill(NaN);
     const segment = this.maps.segments[this.segmentOf[q]];

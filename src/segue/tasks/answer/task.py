@@ -258,15 +258,15 @@ class Answer:
         """Count remarks on how the answer lies in the windows."""
         context = example.texts[0]
         holding = [(window, span) for window, span in zip(made, spans, strict=True) if span is not None]
-        layout.remarks["windows do not hold the answer, and learn so"] += len(made) - len(holding)
+        layout.remarks["windows do not contain the answer, and are trained to predict none"] += len(made) - len(holding)
         if not holding:
-            layout.remarks["answers are in no window as a whole, and cannot be learned"] += 1
+            layout.remarks["answers are not fully contained in any window, and cannot be learned"] += 1
             return
         window, (first, last) = holding[0]
         if characters(context, window.part, first, last) not in example.gold.spans:
-            layout.remarks["answers begin or end inside a piece; the fewest pieces that cover them are learned"] += 1
+            layout.remarks["answers begin or end inside a subword; the shortest span that covers them is learned"] += 1
         if last - first >= self.settings.max_answer_length:
-            layout.remarks["answers are longer than task.max_answer_length, and will not be found"] += 1
+            layout.remarks["answers are longer than task.max_answer_length, and cannot be predicted"] += 1
 
     def _read(self, model: nn.Module, items: Sequence[Item], reader: Reader) -> tuple[Tensor, Tensor, Tensor]:
         """Return the hidden states of whole windows, the positions of CLS, and the mask of allowed starts and ends."""

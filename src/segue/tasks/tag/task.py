@@ -59,7 +59,7 @@ MOST_TYPES = 1000
 MARKED_WITH = {"iob1": "IOB1", "iob2": "IOB2", "bioes": "BIOES", "plain": "plain classes"}
 
 INEXACT = (
-    "training entities begin or end inside a piece or word, or overlap others, and cannot be found exactly "
+    "training entities begin or end inside a subword or word, or overlap others, and cannot be found exactly "
     "(task.whole_words=false and task.cut_pieces=true let entities begin anywhere)"
 )
 

@@ -1,23 +1,26 @@
 """Checks of arguments by the type hints of a function, and the hints that say more than a type.
 
-`api.errors.python_errors` calls `checked` for every public function: a number that is a str, a bool or NaN, an unknown
-choice, a path that cannot name a file, are reported before any work, as on the command line.
+A number that is a str, a bool or NaN, an unknown choice, a path that cannot name a file, are reported before any work,
+as on the command line. `checks_arguments` decorates methods, `api.errors.python_errors` the public functions, and
+`check_types` is for the fields of settings.
 """
 
 import math
 import os
 import types
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
-from functools import cache
+from functools import cache, wraps
 from inspect import Parameter, Signature, signature
 from numbers import Integral, Real
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeAlias, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, ParamSpec, TypeAlias, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from segue.errors import ConfigError, DataError, SegueError, kind_of, with_article
 
+P = ParamSpec("P")
+R = TypeVar("R")
 LONGEST_PATH, LONGEST_NAME = 4096, 255
 """Maximum number of bytes of a path, and of a name in it, on Linux."""
 LARGEST = 2**63 - 1
@@ -68,6 +71,8 @@ class Described:
 Positive: TypeAlias = Annotated[int, Number(least=1)]
 Index: TypeAlias = Annotated[int, Number(least=0)]
 Seed: TypeAlias = Annotated[int, Number(least=0)]
+Workers: TypeAlias = Annotated[int, Number(least=1, most=1024)]
+"""A number of processes."""
 Share: TypeAlias = Annotated[float, Number(least=0, most=1)]
 Bias: TypeAlias = Mapping[str, Annotated[float, Number(below=math.inf, finite=False)]]
 """Numbers to add to the logits of tokens; -inf forbids a token."""
@@ -81,10 +86,13 @@ ModelPath: TypeAlias = Annotated[
 _REMEDIES = {
     "Batch": "Use segue.Batch(ids_BQ=ids).",
     "Config": "Use a preset name, or a TOML file.",
+    "MonitorSettings": "Use segue.MonitorSettings(false_alarms=1), for example.",
     "Memory": "Use the memory of the output for the previous segment.",
+    "RecommenderSettings": "Use segue.RecommenderSettings(epochs=10), for example.",
     "SamplingSettings": "Use segue.SamplingSettings(temperature=0.8), for example.",
     "Store": "Use the result of segue.prepare, or its folder.",
     "TableSettings": 'Use segue.TableSettings(delimiter=";"), for example.',
+    "TextModel": "Open a model: segue.open(PATH).",
 }
 """What to give for a class."""
 
@@ -101,6 +109,32 @@ def checked(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[st
         if name in hints:
             bound.arguments[name] = _argument(own.parameters[name]).allowed(value, hints[name])
     return dict(bound.arguments)
+
+
+def checks_arguments(function: Callable[P, R]) -> Callable[P, R]:
+    """Decorate a function or method so that its arguments are checked by their type hints."""
+
+    @wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        given = checked(function, args, kwargs)
+        return function(*args, **kwargs) if given is None else function(**given)  # type: ignore[call-arg]
+
+    return call
+
+
+def check_types(settings: Any, *, but: Collection[str] = ()) -> None:
+    """Raise a SegueError for a field of a dataclass whose type is not that of its hint; ranges are left to the class.
+    `but` names fields to leave out."""
+    kind: Any = type(settings)
+    for name, hint in _fields(kind).items():
+        if name not in but:
+            optional = any(one.type is type(None) for one in _alternatives(hint))
+            _Argument(name=name, option=name, optional=optional).fitting(getattr(settings, name), hint)
+
+
+@cache
+def _fields(settings: type) -> dict[str, Any]:
+    return get_type_hints(settings, include_extras=True)
 
 
 @cache
@@ -161,10 +195,15 @@ class _Argument:
         if is_path and isinstance(value, str | os.PathLike):
             _check_path(self.name, value, option=self.option)
             return value if isinstance(value, str | Path) else Path(value)
-        fitting = [one for one in hints if _fits(value, one.type)]
-        if not fitting:
-            raise self.mismatch(value, hints, is_path=is_path)
-        return self.converted(value, fitting[0], hints)
+        return self.converted(value, self.fitting(value, hint), hints)
+
+    def fitting(self, value: Any, hint: Any) -> "_Hint":
+        """Return the first type of a hint that the value has; raise an error if there is none."""
+        hints = _alternatives(hint)
+        found = next((one for one in hints if _fits(value, one.type)), None)
+        if found is None:
+            raise self.mismatch(value, hints, is_path={str, Path} <= {one.type for one in hints})
+        return found
 
     def converted(self, value: Any, hint: "_Hint", hints: "list[_Hint]") -> Any:
         """Return a value of the right type as a plain one; raise an error if it is outside its range or choices, or a
@@ -201,12 +240,12 @@ class _Argument:
 
     def number(self, value: Any, kind: type, rule: Number) -> float:
         found: float = int(value) if kind is int else value if isinstance(value, int | float) else float(value)
-        if rule.allows(found) and (kind is not int or abs(found) <= LARGEST):
+        if kind is int and abs(found) > LARGEST:
+            rule = rule if rule.most is not None or found < 0 else Number(most=LARGEST)
+        elif rule.allows(found):
             return found
-        if rule.allows(found):
-            rule = Number(most=LARGEST)
         remedy = f"Use {rule.least:,} or more" if rule.least is not None and rule.most is None else "Use such a number"
-        raise _error(self.name, self.option, repr(rule), f"{found}", f"{remedy}{self.or_none}.")
+        raise _error(self.name, self.option, repr(rule), _digits(found), f"{remedy}{self.or_none}.")
 
     @property
     def or_none(self) -> str:
@@ -220,8 +259,8 @@ class _Argument:
         words = dict.fromkeys(_in_words(one, is_path=is_path) for one in hints if one.type is not type(None))
         if isinstance(value, str | bool) and words.keys() & {"a whole number", "a number"}:
             got, remedy = f"{value!r:.80}", f"Use 1, for example{self.or_none}."
-        elif isinstance(value, int | float) and "a whole number" in words:
-            got, remedy = f"{value}", f"Use 1, for example{self.or_none}."
+        elif isinstance(value, int | float) and words.keys() & {"a whole number", "a number"}:
+            got, remedy = _digits(value), f"Use 1, for example{self.or_none}."
         else:
             wanted = [one.type.__name__ for one in hints if isinstance(one.type, type)]
             remedy = next((_REMEDIES[name] for name in wanted if name in _REMEDIES), "")
@@ -269,12 +308,29 @@ def _fits(value: Any, hint: Any) -> bool:
     if kind is int:
         return isinstance(value, Integral) and not isinstance(value, bool)
     if kind is float:
-        return isinstance(value, Real) and not isinstance(value, bool)
+        return isinstance(value, Real) and not isinstance(value, bool) and _has_float(value)
     if kind is Sequence:
         return isinstance(value, Iterable) and not isinstance(value, str | bytes | Mapping | os.PathLike)
     if kind is Callable:
         return callable(value)
     return not isinstance(kind, type) or isinstance(value, kind)
+
+
+def _has_float(value: Real) -> bool:
+    try:
+        float(value)
+    except OverflowError:
+        return False
+    return True
+
+
+def _digits(value: object) -> str:
+    """Return a number as text of limited length; Python does not print integers of very many digits."""
+    try:
+        text = f"{value}"
+    except ValueError:
+        return "a number of thousands of digits"
+    return text if len(text) <= 40 else f"{text[:40]}..."
 
 
 def _choices(hint: Any) -> tuple[Any, ...]:
