@@ -50,6 +50,7 @@ def one_by_one(model: LanguageModel, ids_BQ: Tensor) -> Tensor:
 
 
 @functools.lru_cache
+@torch.no_grad()
 def expected_of(name: str) -> Tensor:
     """What every way of reading the same two rows with this model gives."""
     return one_by_one(streamer(name).model, random_ids(2, LENGTH))
