@@ -24,7 +24,7 @@ PYTHON ?= python3
 # Modules are compiled when they are first imported: compiling all of them is a third of the set-up.
 PIP_INSTALL = -m pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt
 
-.PHONY: demo test test-long browser soak check parity parity-transformers5 parity-transformers4 parity-lm-eval parity-environments wheel docs pictures bench bench-quick bench-serving clean
+.PHONY: demo test compiled test-long browser soak check parity parity-transformers5 parity-transformers4 parity-lm-eval parity-environments wheel docs pictures bench bench-quick bench-serving clean
 
 demo: .venv/ready
 	.venv/bin/segue demo
@@ -32,6 +32,11 @@ demo: .venv/ready
 # Half as many processes again as cores: a sixth of the time of tests is waiting for servers, leases and kills.
 test: .venv/ready
 	.venv/bin/python -m pytest -q -n $$(.venv/bin/python -c 'import os; print(max(2, (os.cpu_count() or 1) * 3 // 2))') --dist worksteal --ignore=tests/parity --ignore=tests/browser
+
+# Imports what the tests import, so that it is compiled once: in a fresh clone, processes that start together would each
+# compile all of it.
+compiled: .venv/ready
+	.venv/bin/python -m pytest -qq --collect-only --ignore=tests/parity --ignore=tests/browser >.venv/collected || { cat .venv/collected; exit 1; }
 
 test-long: .venv/ready
 	.venv/bin/python -m pytest -q -n auto --dist worksteal -m long --ignore=tests/parity

@@ -19,7 +19,7 @@ from tests.tasks.models import write_model
 ROOT = Path(__file__).parents[1]
 EXAMPLES = ROOT / "examples"
 ARGUMENTS = {
-    "pretrain.py": ["text.txt", "--steps", "10"],
+    "pretrain.py": ["text.txt", "--steps", "2"],
     "stream.py": ["causal"],
     "orders.py": ["permutation"],
     "classify.py": ["permutation-chinese"],

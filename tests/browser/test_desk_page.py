@@ -66,12 +66,25 @@ def shot(page: Any, name: str) -> None:
 
 
 def ask(page: Any, text: str) -> Any:
-    """Sends a message, and gives the last one that is shown then."""
+    """Sends a message, and gives the last one that is shown then.
+
+    The stream may show it before the request is answered, which empties the field: what is typed earlier is lost.
+    """
     before = page.locator(".message").count()
     page.fill("#text", text)
     page.press("#text", "Enter")
-    page.wait_for_function("count => document.querySelectorAll('.message').length > count", arg=before)
+    page.wait_for_function(
+        "count => document.querySelectorAll('.message').length > count && document.querySelector('#text').value === ''",
+        arg=before,
+    )
     return page.locator(".message").last
+
+
+def begin_again(page: Any) -> None:
+    """Opens another conversation. The messages are gone at once, but the server has yet to give its id."""
+    page.click("#new")
+    page.wait_for_function("() => sessionStorage.getItem('segue.conversation')")
+    assert page.locator(".message").count() == 0
 
 
 def agents_page(open_page: Open, desk: Server, key: str, **options: Any) -> Any:
@@ -161,8 +174,7 @@ def test_suggestions_are_chosen_with_the_keyboard(open_page: Open, tmp_path: Pat
         for text in UNCLEAR:
             if ask(page, text).locator(".suggestions").count():
                 break
-            page.click("#new")
-            page.wait_for_function("() => document.querySelectorAll('.message').length === 0")
+            begin_again(page)
         else:
             pytest.fail("nothing was unclear")
         shot(page, "suggestions")
@@ -181,8 +193,7 @@ def test_a_generated_reply_is_marked_and_offers_its_sources(open_page: Open, tmp
         for text in UNCLEAR:
             if ask(page, text).locator(".generated").count():
                 break
-            page.click("#new")
-            page.wait_for_function("() => document.querySelectorAll('.message').length === 0")
+            begin_again(page)
         else:
             pytest.fail("nothing was generated")
         shot(page, "generated")
@@ -200,9 +211,8 @@ def test_markup_is_shown_as_text(open_page: Open, desk: Server) -> None:
     agent = agents_page(open_page, desk, OPERATOR)
     agent.locator('[data-state=""]').click()
     agent.fill("#search", "onerror")
-    agent.wait_for_selector(".item")
-    agent.locator(".item").first.click()
-    agent.wait_for_selector("#talk .message")
+    agent.click(".item:has-text('onerror')")  # and none of the list before the search
+    agent.wait_for_selector("#talk .bubble:has-text('onerror')")
     assert agent.locator("main img").count() == 0
     assert agent.title() == "segue desk: agents"
 
@@ -247,6 +257,7 @@ def test_the_widget_stands_on_the_page_of_another_site(chromium: Any, desk: Serv
     button = page.get_by_role("button", name="Help")
     button.click()
     frame = page.frame_locator("iframe")
+    frame.locator("html[data-ready]").wait_for()
     frame.locator("#text").fill("where is my parcel")
     frame.locator("#text").press("Enter")
     frame.locator(".message.desk .bubble").wait_for()

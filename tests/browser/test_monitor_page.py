@@ -79,9 +79,11 @@ def test_texts_come_in_live_and_companies_are_listed(open_page: Open, monitor: S
 def test_a_timeline_has_alarms_price_and_the_texts_of_a_moment(open_page: Open, monitor: Server) -> None:
     page = opened(open_page, monitor)
     page.click("#tab-trends")
-    page.fill("#entity", "ACME")
-    page.press("#entity", "Enter")
-    page.press("#entity", "Tab")
+    page.wait_for_selector("#timeline svg .mean", state="attached")  # of all entities: later it would replace ACME's
+    with page.expect_response(lambda response: "/v1/texts?entity=ACME" in response.url):
+        page.fill("#entity", "ACME")
+        page.press("#entity", "Enter")
+        page.press("#entity", "Tab")
     page.wait_for_selector("#timeline svg .alarm", state="attached")
     page.wait_for_selector("#timeline svg .price", state="attached")
     assert "p = " in page.inner_text("#price")
@@ -98,7 +100,7 @@ def test_a_timeline_has_alarms_price_and_the_texts_of_a_moment(open_page: Open, 
         page.press("#cursor", "ArrowLeft")
     page.wait_for_function("before => document.querySelector('#here').innerText !== before", arg=before)
     page.select_option("#tone", "negative")
-    page.wait_for_selector("#texts .item .badge.negative")
+    page.wait_for_selector("#texts:has(.badge.negative):not(:has(.badge.positive, .badge.neutral))")
     page.click("#texts .item")
     page.wait_for_selector("#panel-trends #reader:not([hidden]) .word.for")
 
@@ -155,12 +157,15 @@ def test_the_sentiment_towards_one_entity_is_shown_and_corrected(open_page: Open
 def test_an_entity_within_a_topic_and_names_that_are_taken(open_page: Open, monitor: Server) -> None:
     page = opened(open_page, monitor, OPERATOR)
     page.click("#tab-trends")
-    page.fill("#entity", "ACME")
-    page.press("#entity", "Tab")
-    page.click("#within tr[data-name='law'] .link")
-    page.wait_for_function("document.querySelector('#topic').value === 'law'")
+    page.wait_for_selector("#within tr")  # of all entities: later it would be added to ACME's
+    with page.expect_response(lambda response: "/v1/within?entity=ACME" in response.url):
+        page.fill("#entity", "ACME")
+        page.press("#entity", "Tab")
+    with page.expect_response(lambda response: "/v1/texts?entity=ACME&topic=law" in response.url):
+        page.click("#within tr[data-name='law'] .link")
+    assert page.input_value("#topic") == "law"
+    page.wait_for_selector("#within tr", state="detached")
     page.wait_for_selector("#texts .item")
-    assert page.locator("#within tr").count() == 0
     shot(page, "monitor-within")
     with monitor.client(AGENT) as client:
         names = ("Wonka Sweets", "Gotham Bank")

@@ -300,8 +300,8 @@ def test_a_key_is_asked_for_and_forgotten_with_the_tab(open_page: Open, closed: 
     page = open_page(closed.url, ready=False)
     page.wait_for_selector("#key-form:not([hidden])")
     page.fill("#key-field", "wrong")
-    page.keyboard.press("Enter")
-    page.wait_for_timeout(200)
+    with page.expect_response(lambda response: response.status == 401):
+        page.keyboard.press("Enter")
     assert page.locator("#key-form").is_visible()
     page.fill("#key-field", "k" * 32)
     page.keyboard.press("Enter")

@@ -55,9 +55,11 @@ def test_sigterm_lets_streams_end_and_keeps_all_sessions(folders: dict[str, Path
         begun.wait()
         server.process.send_signal(signal.SIGTERM)
         with server.client() as client:
-            time.sleep(0.1)
             try:  # while it drains it says so; it may have ended already
-                assert client.get("/ready").status_code == 503
+                end = time.monotonic() + 10
+                while (ready := client.get("/ready").status_code) == 200 and time.monotonic() < end:
+                    time.sleep(0.01)
+                assert ready == 503
                 assert client.get("/health").status_code == 200
                 refusal = client.post("/v1/completions", json={"model": "xl", "prompt": "a"})
                 assert (refusal.status_code, refusal.json()["error"]["code"]) == (503, "shutting_down")

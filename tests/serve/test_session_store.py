@@ -137,10 +137,14 @@ def test_a_file_of_sessions_that_is_gone_is_told(replaced: bool, folders: dict[s
 
 
 def test_what_was_deleted_stays_so_after_kill_9(folders: dict[str, Path], tmp_path: Path) -> None:
-    options = ("--sessions", str(tmp_path / "sessions.sqlite"), "--set", "save_after=0.05")
+    store = tmp_path / "sessions.sqlite"
+    options = ("--sessions", str(store), "--set", "save_after=0.05")
     with running([folders["xl"]], tmp_path, *options) as server, server.client() as client:
         ids = [new_session(client, text=TEXT) for _ in range(3)]
-        time.sleep(0.5)
+        end = time.monotonic() + 30
+        with closing(sqlite3.connect(store)) as connection:
+            while connection.execute("SELECT count(*) FROM sessions").fetchone() != (3,) and time.monotonic() < end:
+                time.sleep(0.05)
         for id in ids[:2]:
             client.delete(f"/v1/sessions/{id}").raise_for_status()
         server.stop(signal.SIGKILL)

@@ -60,10 +60,12 @@ def table(path: Path, rows: list[dict[str, Any]]) -> str:
 
 
 def request(model: Path, train: str, *overrides: str, task: str = "classify", **more: Any) -> Request:
-    """Without n-grams, unless asked for: they would answer for a model that has learned nothing."""
+    """Without n-grams, unless asked for: they would answer for a model that has learned nothing. So baselines, which
+    take as long as a short run, are measured where n-grams may be joined, or if asked for."""
     kind = TASKS[task]
     settings = finetune_settings(kind, {}, list(overrides))
-    return Request(model=str(model), kind=kind, train=train, settings=settings, **({"wide": False} | more))
+    plain = {"wide": False, "baselines": more.get("wide", False) is not False}
+    return Request(model=str(model), kind=kind, train=train, settings=settings, **(plain | more))
 
 
 def ended(events: Iterator[Event]) -> Ended:

@@ -1,5 +1,6 @@
 """kill -9 at any moment: no text and no alarm is lost, none is doubled, and all counts are those of a fresh replay."""
 
+import functools
 import json
 import shutil
 import time
@@ -25,13 +26,14 @@ from tests.apps.monitor.news import stream
 from tests.apps.receiver import Receiver
 
 AT_ONCE = 6
+State = dict[str, list[tuple[Any, ...]]]
 
 
 def rows(database: Database, query: str) -> list[tuple[Any, ...]]:
     return [tuple(row) for row in database.do(lambda connection: connection.execute(query).fetchall())]
 
 
-def state(database: Database) -> dict[str, list[tuple[Any, ...]]]:
+def state(database: Database) -> State:
     """All that hangs on the texts. Numbers may have gaps where a transaction was cut off, so texts are named by ids."""
     found = {
         "texts": rows(
@@ -57,9 +59,20 @@ def state(database: Database) -> dict[str, list[tuple[Any, ...]]]:
     return {name: some if name in ("texts", "alarms") else sorted(some) for name, some in found.items()}
 
 
-def replayed(monitor: Path, folder: Path, bodies: list[dict[str, Any]]) -> dict[str, list[tuple[Any, ...]]]:
+def bodies_of(days: int) -> list[dict[str, Any]]:
+    texts = stream(days=days, bad_from=days * 0.8)
+    return [{"texts": texts[start : start + AT_ONCE]} for start in range(0, len(texts), AT_ONCE)]
+
+
+@pytest.fixture(scope="session")
+def replay(learned: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], State]:
+    """What the texts of some days make of a monitor; once for all databases."""
+    return functools.cache(lambda days: replayed(learned, tmp_path_factory.mktemp("replayed"), bodies_of(days)))
+
+
+def replayed(learned: Path, folder: Path, bodies: list[dict[str, Any]]) -> State:
     """The same batches into another monitor, without a server and without kills."""
-    shutil.copytree(monitor / MODELS, folder / "fresh" / MODELS)
+    shutil.copytree(learned / MODELS, folder / "fresh" / MODELS)
     MONITOR.make(folder / "fresh", "0001", database=None)
     model, watched = read_model(folder / "fresh" / MODELS / "0001"), Stream(MonitorSettings().rules())
     with MONITOR.opened(folder / "fresh", alone=True) as database:
@@ -68,10 +81,9 @@ def replayed(monitor: Path, folder: Path, bodies: list[dict[str, Any]]) -> dict[
         return state(database)
 
 
-def posted(monitor: Path, folder: Path, *, times: int, days: int) -> None:
+def posted(monitor: Path, folder: Path, replay: Callable[[int], State], *, times: int, days: int) -> None:
     """One sender of texts in the order of their times, so that a replay gets them in the same order."""
-    texts = stream(days=days, bad_from=days * 0.8)
-    bodies = [{"texts": texts[start : start + AT_ONCE]} for start in range(0, len(texts), AT_ONCE)]
+    bodies = bodies_of(days)
     receiver = Receiver(SECRET)
     options = ("--webhook", receiver.url)
     with ready("monitor", monitor, folder, *options, times=times, secret=SECRET) as (first, *others), receiver:
@@ -83,10 +95,9 @@ def posted(monitor: Path, folder: Path, *, times: int, days: int) -> None:
         assert sender.tries > len(bodies)  # a kill came between
         with MONITOR.opened(monitor) as database:
             found = state(database)
-            expected = replayed(monitor, folder, bodies)
-            for name, some in expected.items():
+            for name, some in replay(days).items():
                 assert found[name] == some, name
-            assert len(found["texts"]) == len(texts)
+            assert len(found["texts"]) == sum(len(body["texts"]) for body in bodies)
             assert found["alarms"]
             told = {id for (id,) in rows(database, "SELECT id FROM outbox")}
         end = time.monotonic() + 300  # an event that was refused four times waits for two minutes
@@ -123,10 +134,10 @@ def followed(monitor: Path, folder: Path, *, times: int, days: int) -> None:
 
 
 def test_texts_that_were_acknowledged_are_there_once(
-    learned: Path, tmp_path: Path, new_database: Callable[[], str | None]
+    learned: Path, tmp_path: Path, new_database: Callable[[], str | None], replay: Callable[[int], State]
 ) -> None:
     segue.copy_monitor(learned, tmp_path / "monitor", database=new_database())
-    posted(tmp_path / "monitor", tmp_path, times=2, days=45)
+    posted(tmp_path / "monitor", tmp_path, replay, times=2, days=45)
 
 
 def test_files_are_read_once(monitor: Path, tmp_path: Path) -> None:
@@ -135,10 +146,10 @@ def test_files_are_read_once(monitor: Path, tmp_path: Path) -> None:
 
 @pytest.mark.long
 def test_texts_that_were_acknowledged_are_there_once_after_a_hundred_kills(
-    learned: Path, tmp_path: Path, new_database: Callable[[], str | None]
+    learned: Path, tmp_path: Path, new_database: Callable[[], str | None], replay: Callable[[int], State]
 ) -> None:
     segue.copy_monitor(learned, tmp_path / "monitor", database=new_database())
-    posted(tmp_path / "monitor", tmp_path, times=100, days=120)
+    posted(tmp_path / "monitor", tmp_path, replay, times=100, days=120)
 
 
 @pytest.mark.long

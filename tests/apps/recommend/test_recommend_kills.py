@@ -1,5 +1,6 @@
 """kill -9 at any moment: no event is lost, none is doubled, and lists are as if nothing had happened."""
 
+import functools
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -15,12 +16,17 @@ from tests.apps.kills import Sender, ended, killed, ready
 from tests.apps.recommend.shop import COLOURS, ROUND, events, items, quick
 
 START = 1.7e9
+Lists = dict[str, dict[str, float]]
 USERS = ("ann", "bea", "cat")
 WISH = {"only_tags": ["thing"]}
 """Items that an event made known have no texts, and all the same score."""
 
 
-def bodies_of(user: str, *, count: int) -> list[dict[str, Any]]:
+def bodies_of(count: int) -> dict[str, list[dict[str, Any]]]:
+    return {user: bodies_of_user(user, count=count) for user in USERS}
+
+
+def bodies_of_user(user: str, *, count: int) -> list[dict[str, Any]]:
     """Events of a user, one to three at a time, now and then with an item that nobody knows."""
     draw, found, number = random.Random(user), [], 0
     colour = draw.choice(COLOURS)
@@ -34,7 +40,7 @@ def bodies_of(user: str, *, count: int) -> list[dict[str, Any]]:
     return found
 
 
-def lists(client: httpx.Client) -> dict[str, dict[str, float]]:
+def lists(client: httpx.Client) -> Lists:
     found = {}
     for user in USERS:
         answer = client.post("/v1/recommend", json={"user": user, "count": 24, "wish": WISH})
@@ -43,7 +49,7 @@ def lists(client: httpx.Client) -> dict[str, dict[str, float]]:
     return found
 
 
-def replayed(learned: Path, folder: Path, bodies: dict[str, list[dict[str, Any]]]) -> dict[str, dict[str, float]]:
+def replayed(learned: Path, folder: Path, bodies: dict[str, list[dict[str, Any]]]) -> Lists:
     """The lists of a recommender that has the same events, without a server and without kills."""
     segue.copy_recommender(learned, folder / "fresh")
     with RECOMMEND.opened(folder / "fresh") as database:
@@ -67,7 +73,7 @@ def checked(rec: Path, bodies: dict[str, list[dict[str, Any]]]) -> None:
     assert len(items) == len(set(items))
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def known_by_ids(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A recommender without a language model, which starts quickly."""
     out = tmp_path_factory.mktemp("recommend") / "rec"
@@ -75,9 +81,17 @@ def known_by_ids(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-def killed_often(learned: Path, folder: Path, *, database: str | None, times: int, count: int) -> None:
+@pytest.fixture(scope="session")
+def replay(known_by_ids: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], Lists]:
+    """The lists after some events of each user; once for all databases."""
+    return functools.cache(lambda count: replayed(known_by_ids, tmp_path_factory.mktemp("replayed"), bodies_of(count)))
+
+
+def killed_often(
+    learned: Path, folder: Path, replay: Callable[[int], Lists], *, database: str | None, times: int, count: int
+) -> None:
     segue.copy_recommender(learned, folder / "rec", database=database)
-    bodies = {user: bodies_of(user, count=count) for user in USERS}
+    bodies = bodies_of(count)
     with ready("recommend", folder / "rec", folder, "--set", "save_every=3", times=times) as (first, *others):
         server = first.start()
         senders = [Sender(server.url, "/v1/events", some) for some in bodies.values()]
@@ -94,20 +108,20 @@ def killed_often(learned: Path, folder: Path, *, database: str | None, times: in
             assert not any(one["new"] for one in again)
             found = lists(client)
         assert server.stop() == 0
-    expected = replayed(learned, folder, bodies)
+    expected = replay(count)
     for user in USERS:
         assert found[user].keys() == expected[user].keys()
         assert all(abs(found[user][item] - value) < 1e-3 for item, value in expected[user].items())
 
 
 def test_no_event_is_lost_or_doubled(
-    known_by_ids: Path, tmp_path: Path, new_database: Callable[[], str | None]
+    known_by_ids: Path, tmp_path: Path, new_database: Callable[[], str | None], replay: Callable[[int], Lists]
 ) -> None:
-    killed_often(known_by_ids, tmp_path, database=new_database(), times=2, count=40)
+    killed_often(known_by_ids, tmp_path, replay, database=new_database(), times=2, count=40)
 
 
 @pytest.mark.long
 def test_no_event_is_lost_or_doubled_in_a_hundred_kills(
-    known_by_ids: Path, tmp_path: Path, new_database: Callable[[], str | None]
+    known_by_ids: Path, tmp_path: Path, new_database: Callable[[], str | None], replay: Callable[[int], Lists]
 ) -> None:
-    killed_often(known_by_ids, tmp_path, database=new_database(), times=100, count=300)
+    killed_often(known_by_ids, tmp_path, replay, database=new_database(), times=100, count=300)
