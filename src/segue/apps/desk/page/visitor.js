@@ -83,13 +83,13 @@ function feedback(one) {
 }
 
 async function say(text, topic) {
-  if (!text.trim()) return;
+  if (!text.trim() || !conversation) return; // while a new conversation is opened, the text stays in its field
   fail(null);
   sendButton.disabled = true;
   const body = { text, id: crypto.randomUUID?.() ?? `${Date.now()}-${Math.random()}`, ...(topic ? { topic } : {}) };
   try {
     show(await sent(body));
-    field.value = "";
+    if (field.value === text) field.value = ""; // else the visitor has typed on meanwhile
     grow();
   } catch (problem) {
     failed(problem);
