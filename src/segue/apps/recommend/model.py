@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from safetensors import SafetensorError
 from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 from torch import Tensor
@@ -47,7 +48,7 @@ class Session:
     last: float | None = None
     """Time of the last event."""
     number: int = 0
-    """Number of the last event in the database."""
+    """Highest number of an event that it has read, in the database."""
 
     def fork(self) -> "Session":
         """Return an independent copy, for what-if questions."""
@@ -192,7 +193,7 @@ class Recommender:
             session.recent.append(triple)
             del session.recent[: -self.reach]
             session.seen.add(triple[0])
-            session.last, session.number = event.time, number
+            session.last, session.number = event.time, max(session.number, number)
             session.hidden_D = self._step(session, [triple])
 
     def read_history(self, events: Sequence[tuple[int, Event]]) -> Session:
@@ -202,7 +203,7 @@ class Recommender:
         for number, event in events:
             triples.append(self._triple(session, event))
             session.seen.add(triples[-1][0])
-            session.last, session.number = event.time, number
+            session.last, session.number = event.time, max(session.number, number)
         session.recent = triples[-self.reach :]
         if self.streamer is None:
             session.hidden_D = self._step(session, []) if triples else None
@@ -314,19 +315,22 @@ class Recommender:
         return save_tensors({name: value.contiguous() for name, value in tensors.items()})
 
     def restored(self, state: bytes, number: int) -> Session:
-        """Restore a serialized session, bit for bit."""
-        tensors = load_tensors(state)
-        cache = None
-        if self.streamer is not None:
-            cache = self.streamer.new_cache()
-            cache.restore({name[6:]: value for name, value in tensors.items() if name.startswith("cache.")})
-        last = tensors["last"].tolist()
-        recent = [(int(item), int(kind), int(gap)) for item, kind, gap in tensors["recent"].tolist()]
-        return Session(
-            cache=cache,
-            recent=recent,
-            hidden_D=tensors["hidden"] if len(tensors["hidden"]) else None,
-            seen=set(tensors["seen"].tolist()),
-            last=last[0] if last else None,
-            number=number,
-        )
+        """Restore a serialized session, bit for bit; raise DataError if it is damaged."""
+        try:
+            tensors = load_tensors(state)
+            cache = None
+            if self.streamer is not None:
+                cache = self.streamer.new_cache()
+                cache.restore({name[6:]: value for name, value in tensors.items() if name.startswith("cache.")})
+            last = tensors["last"].tolist()
+            recent = [(int(item), int(kind), int(gap)) for item, kind, gap in tensors["recent"].tolist()]
+            return Session(
+                cache=cache,
+                recent=recent,
+                hidden_D=tensors["hidden"] if len(tensors["hidden"]) else None,
+                seen=set(tensors["seen"].tolist()),
+                last=last[0] if last else None,
+                number=number,
+            )
+        except (SafetensorError, KeyError, ValueError, TypeError, RuntimeError) as error:
+            raise DataError(f"a saved session must be one of this model; got {str(error)[:80]}.") from None

@@ -16,11 +16,13 @@ from segue.apps.recommend.service import RecommendService, described
 from segue.apps.recommend.tables import DEFAULT_KIND, LONGEST_TEXT, MOST_TAGS, Event, Item
 from segue.apps.web import Strict, needs
 from segue.serve.answers import ERRORS, answer
-from segue.serve.errors import too_large
+from segue.serve.errors import ApiError, too_large
 from segue.serve.limits import LimitedRoute
 
 router = APIRouter(route_class=LimitedRoute, responses=ERRORS)
-Moment = Annotated[float, Field(ge=-1e12, le=1e12, allow_inf_nan=False)]
+Moment = Annotated[float, Field(ge=0, le=1e12, allow_inf_nan=False)]
+AHEAD = 86_400.0
+"""Maximum number of seconds by which the time of an event may be in the future: clocks differ."""
 Id = Annotated[str, PathParameter(min_length=1, max_length=200)]
 
 
@@ -31,7 +33,7 @@ class Done(Strict):
     item: Name
     kind: Name = DEFAULT_KIND
     time: Moment | None = None
-    """Time in seconds since 1970. Default: now."""
+    """Time in seconds since 1970, at most a day ahead. Default: now."""
     id: Annotated[str | None, Field(min_length=8, max_length=64)] = None
     """Id of your own; an event sent again with the same id is not stored again. Default: none."""
 
@@ -106,6 +108,15 @@ async def post_events(body: Events, request: Request) -> Response:
     if len(body.events) > service.settings.max_events:
         raise too_large("events", len(body.events), service.settings.max_events, what="events", setting="max_events")
     now = time.time()
+    for place, one in enumerate(body.events):
+        if one.time is not None and one.time > now + AHEAD:
+            raise ApiError(
+                400,
+                f"the time of an event must be at most a day ahead, in seconds since 1970; got {one.time:.0f}. Correct "
+                "it, or leave it out.",
+                code="invalid_value",
+                param=f"events[{place}].time",
+            )
     events = [
         (one.id, Event(user=one.user, item=one.item, kind=one.kind, time=now if one.time is None else one.time))
         for one in body.events

@@ -29,7 +29,7 @@ from segue.apps.recommend.settings import ServiceSettings
 from segue.apps.recommend.store import RECOMMEND
 from segue.apps.recommend.tables import Event, Item
 from segue.apps.running import WATCHED, follow_model
-from segue.errors import SegueError
+from segue.errors import DataError, SegueError
 from segue.serve.errors import ApiError, busy, not_ready, shown
 
 T = TypeVar("T")
@@ -132,7 +132,7 @@ class RecommendService:
         self._know(self.current, [(0, event) for _, event in events])
         for user in dict.fromkeys(event.user for _, event in events):
             if user in self.current.sessions:
-                self._go_on(self.current, user, self.session(self.current, user))
+                self.session(self.current, user)
         return [{"number": number, "new": new} for number, new in written]
 
     def take_items(self, items: Sequence[Item]) -> int:
@@ -266,39 +266,47 @@ class RecommendService:
         loaded.items = max((number for number, _ in numbered), default=loaded.items)
 
     def session(self, loaded: Loaded, user: str) -> Session:
-        """Return the session of a user, from memory or from its saved state and the events since."""
-        session = loaded.sessions.get(user)
-        if session is not None:
-            number = session.number
-            if not self.database.do(lambda connection: _has(connection, user, number)):
-                del loaded.sessions[user]  # deleted by another program
-                loaded.unsaved.pop(user, None)
-                session = None
-        if session is None:
-            saved = self.database.do(lambda connection: store.saved_session(connection, user, loaded.name))
-            session = self._first(loaded, user) if saved is None else loaded.model.restored(saved[1], saved[0])
-            loaded.sessions[user] = session
-            self._go_on(loaded, user, session)
-            self._make_room(loaded)
+        """Return the session of a user, which has read all stored events, in order of time: from memory, or from its
+        saved state and the events since. It is made again from all events if one of the new ones is older than those
+        that it has read, or if its own were deleted by another program."""
+        found = loaded.sessions.get(user) or self._restored(loaded, user)
+        events = None
+        if found is not None:
+            number = found.number
+            events = self.database.do(lambda connection: store.history_after(connection, user, number))
+        if found is None or events is None or _is_late(found, events):
+            loaded.unsaved.pop(user, None)
+            found = self._first(loaded, user)
+        else:
+            self._know(loaded, events)
+            for one in events:
+                loaded.model.read(found, [one])
+                self._count(loaded, user, found)
+        loaded.sessions[user] = found
         loaded.sessions.move_to_end(user)
-        return session
+        self._make_room(loaded)
+        return found
+
+    def _restored(self, loaded: Loaded, user: str) -> Session | None:
+        """Return the session of a user from its saved state; None if there is none, or if it is damaged."""
+        saved = self.database.do(lambda connection: store.saved_session(connection, user, loaded.name))
+        if saved is None:
+            return None
+        try:
+            return loaded.model.restored(saved[1], saved[0])
+        except DataError as error:
+            log.error("a session is made again from the events: %s", error)
+            self.database.do(lambda connection: store.drop_session(connection, user, loaded.name))
+            return None
 
     def _first(self, loaded: Loaded, user: str) -> Session:
-        """Read a whole history for the first time, and save the session."""
+        """Read a whole history, and save the session."""
         events = self.database.do(lambda connection: store.history(connection, user))
         self._know(loaded, events)
         session = loaded.model.read_history(events)
         if events:
             self._save(loaded, user, session)
         return session
-
-    def _go_on(self, loaded: Loaded, user: str, session: Session) -> None:
-        """Read the events since the last one of a session, one step each."""
-        events = self.database.do(lambda connection: store.history(connection, user, after=session.number))
-        self._know(loaded, events)
-        for one in events:
-            loaded.model.read(session, [one])
-            self._count(loaded, user, session)
 
     def _count(self, loaded: Loaded, user: str, session: Session) -> None:
         unsaved = loaded.unsaved.get(user, 0) + 1
@@ -337,9 +345,10 @@ class RecommendService:
                         self._save(loaded, user, loaded.sessions[user])
 
     def forget(self, person: str) -> dict[str, Any]:
-        """Delete all data of a person from the database and from memory; return what was stored."""
+        """Delete all data of a person from the database, its log and memory; return what was stored."""
         found = self.database.do(lambda connection: store.of_person(connection, person))
         self.database.do(lambda connection: store.forget(connection, person))
+        self.database.clean()
         for loaded in (self.current, self.other):
             if loaded is not None:
                 loaded.sessions.pop(person, None)
@@ -347,10 +356,9 @@ class RecommendService:
         return found
 
 
-def _has(connection: Connection, user: str, number: int) -> bool:
-    """Return True if the last event that a session has read is still stored, or the session has read none."""
-    row = connection.execute("SELECT 1 FROM events WHERE number = ? AND person = ?", (number, user)).fetchone()
-    return number == 0 or row is not None
+def _is_late(session: Session, events: Sequence[tuple[int, Event]]) -> bool:
+    """Return True if an event is older than the last one that a session has read."""
+    return bool(events) and session.last is not None and events[0][1].time < session.last
 
 
 def described(item: Item) -> dict[str, Any]:

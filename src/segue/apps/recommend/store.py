@@ -46,6 +46,7 @@ STEPS: tuple[Step, ...] = (
     ALTER TABLE events RENAME COLUMN "user" TO person;
     ALTER TABLE sessions RENAME COLUMN "user" TO person;
     """,
+    "CREATE INDEX events_by_arrival ON events (person, number);",
 )
 RULES = "rules.json"
 """Name of the optional file with business rules."""
@@ -110,13 +111,27 @@ def _know(connection: Connection, item: str) -> None:
     )
 
 
-def history(connection: Connection, user: str, *, after: int = 0, last: int | None = None) -> list[tuple[int, Event]]:
-    """Return the events of a user with their numbers, in order of arrival: those after a number, or the last ones."""
+def history(connection: Connection, user: str, *, last: int | None = None) -> list[tuple[int, Event]]:
+    """Return the events of a user with their numbers, in order of time, then of arrival: all of them, or the last."""
     rows = connection.execute(
-        "SELECT number, item, kind, time FROM events WHERE person = ? AND number > ? ORDER BY number DESC LIMIT ?",
-        (user, after, _ALL if last is None else last),
+        "SELECT number, item, kind, time FROM events WHERE person = ? ORDER BY time DESC, number DESC LIMIT ?",
+        (user, _ALL if last is None else last),
     ).fetchall()
     return [(number, Event(user=user, item=item, kind=kind, time=time)) for number, item, kind, time in reversed(rows)]
+
+
+def history_after(connection: Connection, user: str, number: int) -> list[tuple[int, Event]] | None:
+    """Return the events of a user that arrived after the event with this number, 0 for all, in order of time; None if
+    that event is no longer stored."""
+    rows = connection.execute(
+        "SELECT number, item, kind, time FROM events WHERE person = ? AND number >= ? ORDER BY time, number",
+        (user, number),
+    ).fetchall()
+    if number and not any(row[0] == number for row in rows):
+        return None
+    return [
+        (other, Event(user=user, item=item, kind=kind, time=time)) for other, item, kind, time in rows if other > number
+    ]
 
 
 def all_events(connection: Connection) -> list[tuple[int, str, str, str, float]]:
@@ -129,21 +144,26 @@ def all_events(connection: Connection) -> list[tuple[int, str, str, str, float]]
 
 
 def save_session(connection: Connection, user: str, model: str, number: int, state: bytes) -> None:
-    """Save the state of a session after the event with this number, unless the user was deleted meanwhile."""
+    """Save the state of a session whose latest event has this number, unless that was deleted meanwhile."""
     connection.execute(
         "INSERT INTO sessions (person, model, events, state) SELECT ?, ?, ?, ? "
-        "WHERE EXISTS (SELECT 1 FROM events WHERE person = ?) "
+        "WHERE EXISTS (SELECT 1 FROM events WHERE person = ? AND number = ?) "
         "ON CONFLICT (person, model) DO UPDATE SET events = excluded.events, state = excluded.state",
-        (user, model, number, state, user),
+        (user, model, number, state, user, number),
     )
 
 
 def saved_session(connection: Connection, user: str, model: str) -> tuple[int, bytes] | None:
-    """Return the number of the last event that a saved session has read, and its state; None if none is saved."""
+    """Return the highest number of an event that a saved session has read, and its state; None if none is saved."""
     row = connection.execute(
         "SELECT events, state FROM sessions WHERE person = ? AND model = ?", (user, model)
     ).fetchone()
     return None if row is None else (int(row[0]), bytes(row[1]))
+
+
+def drop_session(connection: Connection, user: str, model: str) -> None:
+    """Delete the saved session of a user."""
+    connection.execute("DELETE FROM sessions WHERE person = ? AND model = ?", (user, model))
 
 
 def drop_sessions(connection: Connection, models: Sequence[str]) -> None:
