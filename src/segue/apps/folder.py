@@ -183,7 +183,7 @@ class Application:
                 raise ValueError
             if not isinstance(found.get("database", ""), str):
                 raise ValueError
-        except (CheckpointError, OSError, ValueError, KeyError, TypeError):
+        except (CheckpointError, OSError, ValueError, KeyError, TypeError, RecursionError):
             raise CheckpointError(
                 f"{folder} must be {self.what} of this version; got another folder, or none. Make one with segue "
                 f"{self.name} learn."

@@ -91,6 +91,7 @@ def learn(
       segue recommend learn --events events.csv --items items.csv --out rec
     """
     from segue.apps.recommend.interface import learn_recommender
+    from segue.apps.recommend.report import not_measured
     from segue.apps.recommend.settings import RecommenderSettings
 
     found = learn_recommender(
@@ -113,7 +114,7 @@ def learn(
         say(console, f"Rows skipped: {count:,} ({reason})", indent=2)
     measured = {name: one for name, one in numbers["held_back"].items() if one["events"]}
     if not measured:
-        say(console, "Too few events to hold any out: nothing is evaluated.")
+        say(console, not_measured(numbers))
     for name, one in measured.items():
         say(console, f"{name}, {one['events']:,} held-out events: NDCG@10 {one['ndcg']:.4f}, HR@10 "
             f"{one['hit_rate']:.4f}.")  # fmt: skip

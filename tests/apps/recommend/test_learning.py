@@ -19,7 +19,14 @@ from segue.apps.recommend.batches import segments
 from segue.apps.recommend.compare import interleaved, sign_test
 from segue.apps.recommend.demo import prepare_demo
 from segue.apps.recommend.features import popularity
-from segue.apps.recommend.histories import Histories, histories_of, split_by_time, split_last, wanted_events
+from segue.apps.recommend.histories import (
+    Histories,
+    histories_of,
+    late_from,
+    split_by_time,
+    split_last,
+    wanted_events,
+)
 from segue.apps.recommend.learn import fit
 from segue.apps.recommend.measure import come_back, quality, rank, ranks_of_network, states
 from segue.apps.recommend.network import EventNetwork, Objective, network_config, sampled_nll
@@ -87,6 +94,29 @@ def test_cuts_by_time_are_the_same_moment_for_everybody(histories: Histories) ->
         later += times[split.learned_U[user] :].tolist()
     assert max(learned) <= min(later)
     assert abs(len(later) / (len(later) + len(learned)) - 0.2) < 0.02
+
+
+def test_cuts_of_dates_without_hours() -> None:
+    """Whole days are held out, never a part of one; with too few days, nothing is."""
+
+    def split_of(days: list[int]) -> tuple[Histories, list[np.ndarray]]:
+        rows = [{"user": f"u{n % 30}", "item": n % 7, "kind": "view", "time": day} for n, day in enumerate(days)]
+        made = made_histories(rows)
+        split = split_by_time(made, held_back=0.1)
+        learned_N, chosen_N = made.first_events(split.learned_U), made.first_events(split.chosen_U)
+        return made, [made.times_N[learned_N], made.times_N[chosen_N & ~learned_N], made.times_N[~chosen_N]]
+
+    _, (learned, chosen, held) = split_of([n // 100 for n in range(600)])
+    assert sorted(set(learned)) == [0, 1, 2, 3]
+    assert set(chosen) == {4}
+    assert set(held) == {5}
+    assert len(held) == 100
+    made, (learned, chosen, held) = split_of([0] * 100 + [1] * 500)  # most of all that there is
+    assert len(learned) == 600
+    assert not len(chosen)
+    assert not len(held)
+    late = late_from(made, made.lengths)
+    assert (late == made.lengths).all()
 
 
 def test_leaving_one_out(histories: Histories) -> None:

@@ -74,6 +74,43 @@ def test_times_of_some_rows(tmp_path: Path) -> None:
     assert not problems
 
 
+def test_dates_without_separators(tmp_path: Path) -> None:
+    """20240501 is a date where most times of this form are dates; elsewhere it is a number."""
+
+    def read(*times: object) -> tuple[list[float], int]:
+        rows = "".join(f"a,x,{time}\n" for time in times)
+        (tmp_path / "a.csv").write_text(f"user,item,time\n{rows}")
+        problems: Counter[str] = Counter()
+        return [one.time for one in read_events(tmp_path / "a.csv", problems)], sum(problems.values())
+
+    first = 1714521600.0  # 2024-05-01
+    assert read("20240501", "20240502") == ([first, first + 86_400], 0)
+    assert read("2024-05-01", "20240502", "20240503") == ([first, first + 86_400, first + 2 * 86_400], 0)
+    assert read("20240501", "20240502", "20241332") == ([first, first + 86_400], 1)
+    numbers = list(range(20_239_990, 20_240_500))
+    assert read(*numbers) == ([float(one) for one in numbers], 0)
+    assert read("1000", "1001") == ([1000.0, 1001.0], 0)
+
+
+def test_ids_without_control_characters() -> None:
+    for id in ("a\nb", "a\x7f", "a\u2028b"):
+        assert "control characters" in str(to_event({"user": id, "item": "b", "time": 1}, otherwise=None))
+        assert "control characters" in str(to_event({"user": "a", "item": id, "time": 1}, otherwise=None))
+        assert "control characters" in str(to_item({"id": id}))
+    event = to_event({"user": " a ", "item": "b\n", "time": 1}, otherwise=None)
+    assert isinstance(event, Event)
+    assert (event.user, event.item) == ("a", "b")
+
+
+def test_many_events_at_the_latest_time_are_told(tmp_path: Path) -> None:
+    rows = "".join(f"u{n % 5},i{n % 7},{'2024-05-01' if n < 20 else '2024-05-02'}\n" for n in range(60))
+    (tmp_path / "a.csv").write_text(f"user,item,time\n{rows}")
+    code, text = said(tmp_path / "a.csv")
+    assert code == 0, text
+    assert "Too many events share the latest time (40 of 60) to hold any out" in text
+    assert "Too many events share" in (tmp_path / "rec" / "models" / "0001" / "report.md").read_text()
+
+
 def test_columns_that_are_not_there_are_named(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("client,article\n1,2\n")
     with pytest.raises(segue.SegueError, match=r"user and item; got client, article.*accepted names of user"):

@@ -131,6 +131,9 @@ def test_people_are_found_and_deleted(agent: httpx.Client, operator: httpx.Clien
         ("/v1/recommend", {"user": "a", "model": "../x"}, 400),
         ("/v1/similar", {"item": "nothing"}, 404),
         ("/v1/events", {"events": [{"user": "a\0", "item": "red-1"}]}, 400),
+        ("/v1/events", {"events": [{"user": "a\nb", "item": "red-1"}]}, 400),
+        ("/v1/events", {"events": [{"user": "a", "item": "red\u2028-1"}]}, 400),
+        ("/v1/events", {"events": [{"user": "  ", "item": "red-1"}]}, 400),
     ],
 )
 def test_what_cannot_be_answered_is_refused(agent: httpx.Client, path: str, body: object, status: int) -> None:
@@ -138,6 +141,15 @@ def test_what_cannot_be_answered_is_refused(agent: httpx.Client, path: str, body
     assert response.status_code == status
     assert response.json()["error"]["message"]
     assert "/rec" not in response.json()["error"]["message"]  # nobody is told where it is
+
+
+def test_ids_have_no_spaces_around_them(agent: httpx.Client, operator: httpx.Client) -> None:
+    posted(agent, " hal ", " red-1")
+    assert [one["item"] for one in agent.get("/v1/users/hal").json()["events"]] == ["red-1"]
+    assert ids(asked(agent, "hal ")) == ids(asked(agent, "hal"))
+    assert operator.delete("/v1/operator/people/%20hal").json()["deleted_events"] == 1
+    refused = agent.post("/v1/events", json={"events": [{"user": "a\nb", "item": "red-1"}]}).json()["error"]
+    assert "events[0].user must be a text without control characters" in refused["message"]
 
 
 def test_a_stranger_is_refused(server: Server) -> None:

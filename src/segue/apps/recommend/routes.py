@@ -23,7 +23,7 @@ router = APIRouter(route_class=LimitedRoute, responses=ERRORS)
 Moment = Annotated[float, Field(ge=0, le=1e12, allow_inf_nan=False)]
 AHEAD = 86_400.0
 """Maximum number of seconds by which the time of an event may be in the future: clocks differ."""
-Id = Annotated[str, PathParameter(min_length=1, max_length=200)]
+Id = Annotated[Name, PathParameter()]
 
 
 class Done(Strict):
