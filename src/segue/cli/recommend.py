@@ -266,9 +266,14 @@ def improve(
 
     found = improve_recommender(rec, settings=settings_of(RecommenderSettings, {}, settings or []), seed=seed)
     console = Console(highlight=False, emoji=False)
-    say(console, f"{found.learned:,} new events. NDCG@10 on {found.asked:,} held-out events: before "
+    deleted = f", {found.deleted:,} deleted" if found.deleted else ""
+    say(console, f"{found.learned:,} new events{deleted}. NDCG@10 on {found.asked:,} held-out events: before "
         f"{found.before:.4f}, now {found.now:.4f}.")  # fmt: skip
     show_switch("recommend", rec, model=found.model, switched=found.switched)
+    if found.deleted and not found.switched:
+        lower = "was measured lower" if found.asked else "could not be measured"
+        say(console, f"The current model was trained on deleted events; {found.model}, which {lower}, was not. To use "
+            f"it: segue recommend roll-back {rec} --to {found.model}")  # fmt: skip
 
 
 def compare(

@@ -13,6 +13,7 @@ from segue.config.load import (
     parse,
     read_config_file,
     settings,
+    settings_error,
     toml,
     toml_value,
 )
@@ -70,6 +71,7 @@ __all__ = [
     "parse",
     "read_config_file",
     "settings",
+    "settings_error",
     "toml",
     "toml_value",
     "trunk_parameter_count",

@@ -114,6 +114,11 @@ def settings(root: type[S], values: Mapping[str, Any], overrides: Sequence[str] 
     raise ConfigError(_listed("The settings have", problems))
 
 
+def settings_error(error: ValidationError, root: type[Section]) -> ConfigError:
+    """Return an error of pydantic as one that explains each problem."""
+    return ConfigError(_listed("The settings have", _explained(error, root)))
+
+
 def model_config(**values: Any) -> ModelConfig:
     """Return a validated `ModelConfig` from plain keyword values, as in the `[model]` table of a file."""
     return parse({"model": values}).model

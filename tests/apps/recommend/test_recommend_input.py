@@ -11,6 +11,7 @@ import pytest
 
 import segue
 from segue.apps.recommend.build import material
+from segue.apps.recommend.ranking import parse_wish
 from segue.apps.recommend.store import RECOMMEND, add_events
 from segue.apps.recommend.tables import MOST_KINDS, Event, parse_kinds, read_events, read_items, to_event, to_item
 from tests.apps.recommend.shop import events, items, quick
@@ -170,6 +171,21 @@ def test_weights_and_settings_that_cannot_be_are_refused(tmp_path: Path) -> None
     with pytest.raises(segue.SegueError, match=r"heads must divide width; got 3 and 16\. Use heads=2"):
         learned(rows, tmp_path / "rec", settings=quick(heads=3))
     assert not list(tmp_path.iterdir())
+
+
+def test_wishes_and_settings_in_python_are_explained(tmp_path: Path) -> None:
+    with pytest.raises(segue.ConfigError, match=r"width must be a multiple of 8; got 9"):
+        segue.RecommenderSettings(width=9)
+    with pytest.raises(segue.ConfigError, match=r"wdth is not a setting\. Did you mean width"):
+        segue.RecommenderSettings(wdth=8)  # type: ignore[call-arg]
+    assert segue.RecommenderSettings(width=16).model_copy(update={"layers": 3}).layers == 3
+    for wrong, text in (
+        ({"x": 1}, r"wish must have fields of .*only_tags.*; got 'x'"),
+        ({"diversity": 2}, r"diversity of a wish must be less than or equal to 1; got 2"),
+        ({"only_tags": "tea"}, r"only_tags of a wish must be a valid list; got 'tea'"),
+    ):
+        with pytest.raises(segue.ConfigError, match=text):
+            parse_wish(wrong)
 
 
 def test_a_column_of_texts_is_no_column_of_kinds(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from segue.apps.recommend.compare import RecommenderComparison, compare
 from segue.apps.recommend.folder import models_with, read_model
 from segue.apps.recommend.improve import RecommenderImprovement, improve
 from segue.apps.recommend.model import Recommender
-from segue.apps.recommend.ranking import Wish, choose
+from segue.apps.recommend.ranking import choose, parse_wish
 from segue.apps.recommend.reasons import reasons
 from segue.apps.recommend.rules import read_rules, with_rules
 from segue.apps.recommend.settings import RecommenderSettings
@@ -232,7 +232,7 @@ def recommend(
     with RECOMMEND.opened(Path(folder)) as database:
         events = database.do(lambda connection: store.history(connection, user))
     session = model.read_history(events)
-    asked = with_rules(read_rules(Path(folder)), Wish.model_validate(wish or {}))
+    asked = with_rules(read_rules(Path(folder)), parse_wish(wish or {}))
     scores_V = model.scores(session)
     places = choose(model, scores_V, asked, count=count, seen=session.seen)
     found = reasons(model, session, places) if why else [None for _ in places]
@@ -264,7 +264,7 @@ def improve_recommender(
         NDCG@10 of the current model and of the new one on the same held-out events, and whether it switched.
 
     Raises:
-        ConfigError: If there are neither new events nor changed settings, or a setting is not valid.
+        ConfigError: If there are neither new nor deleted events nor changed settings, or a setting is not valid.
         CheckpointError: If the folder is not a recommender.
 
     Examples:
@@ -294,7 +294,7 @@ def roll_back_recommender(folder: str | Path, *, to: str | None = None) -> str:
 
     Args:
         folder: Folder of the recommender. It may be running.
-        to: Model to return to. Default: the previous one.
+        to: Model to return to. Default: the one that was in use before.
 
     Returns:
         Name of the model now in use.

@@ -5,15 +5,16 @@ diversity and novelty change the order of the remaining items.
 """
 
 from collections import Counter
-from collections.abc import Sequence
-from typing import Annotated
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
 from segue.apps.recommend.model import Recommender
 from segue.apps.recommend.tables import LONGEST_NAME, has_control
+from segue.errors import ConfigError
 
 
 def _printable(value: str) -> str:
@@ -68,6 +69,20 @@ class Wish(Rules):
     """Diversity, from 0 (most likely items) to 1 (items that differ from those above them)."""
     novelty: Dial = 0.0
     """Novelty, from 0 (no adjustment) to 1 (items with few events)."""
+
+
+def parse_wish(values: Mapping[str, Any]) -> Wish:
+    """Return a wish from plain values; raise ConfigError if one is not valid."""
+    try:
+        return Wish.model_validate(dict(values))
+    except ValidationError as error:
+        first = error.errors()[0]
+    name = ".".join(map(str, first["loc"]))[:80]
+    if first["type"] == "extra_forbidden":
+        raise ConfigError(f"wish must have fields of {', '.join(Wish.model_fields)}; got {name!r}. Use one of these.")
+    rule = first["msg"].removeprefix("Value error, ").removeprefix("Input should ")
+    rule = rule if rule.startswith("be ") else f"be right ({rule})"
+    raise ConfigError(f"{name} of a wish must {rule}; got {repr(first['input'])[:80]}. Correct it.")
 
 
 def allowed(model: Recommender, wish: Wish, seen: set[int]) -> NDArray[np.bool_]:

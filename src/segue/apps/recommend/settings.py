@@ -1,11 +1,11 @@
 """Training settings of a recommender (`segue recommend learn --set width=128`), and limits of a running one (`segue
 recommend run REC --set max_events=100`)."""
 
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, ValidationError
 
-from segue.config import Section
+from segue.config import Section, settings_error
 from segue.errors import ConfigError
 from segue.serve.settings import Bytes, Count, Seconds
 
@@ -18,6 +18,15 @@ FEW, VERY_FEW = 200_000, 20_000
 
 class RecommenderSettings(Section):
     """The network and its training."""
+
+    if not TYPE_CHECKING:
+
+        def __init__(self, **values: Any) -> None:
+            """Raise ConfigError if a setting is not valid."""
+            try:
+                super().__init__(**values)
+            except ValidationError as error:
+                raise settings_error(error, type(self)) from None
 
     objective: Literal["causal", "permutation", "masked"] = "causal"
     """Training objective. causal: predict each event from those before it. permutation: in any order (XLNet), read from
