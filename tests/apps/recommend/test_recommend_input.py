@@ -61,6 +61,9 @@ def test_missing_cells() -> None:
     priceless = to_item({"id": "x", "price": 10**400})
     assert not isinstance(priceless, str)
     assert priceless.price is None
+    negative = to_item({"id": "x", "price": -1})
+    assert not isinstance(negative, str)
+    assert negative.price is None
 
 
 def test_times_of_some_rows(tmp_path: Path) -> None:

@@ -91,6 +91,29 @@ def test_a_new_item_can_be_listed_at_once(agent: httpx.Client, operator: httpx.C
     assert asked(agent, "eve")
 
 
+def test_fields_that_are_left_out_keep_their_values(agent: httpx.Client, operator: httpx.Client) -> None:
+    item = {"id": "mug/1", "title": "A mug", "tags": ["mug"], "price": 12}
+
+    def found() -> dict[str, Any]:
+        (one,) = agent.get("/v1/items", params={"words": "mug/1"}).json()["items"]
+        return {name: one[name] for name in ("title", "tags", "price")}
+
+    assert operator.post("/v1/items", json={"items": [item]}).json() == {"new": 1}
+    assert operator.post("/v1/items", json={"items": [{"id": "mug/1", "price": 99}]}).json() == {"new": 0}
+    assert found() == {"title": "A mug", "tags": ["mug"], "price": 99}
+    changes = [{"id": "mug/1", "price": None}, {"id": "mug/1", "title": "A cup"}]
+    assert operator.post("/v1/items", json={"items": changes}).is_success
+    assert found() == {"title": "A cup", "tags": ["mug"], "price": None}
+    assert operator.post("/v1/items", json={"items": [{"id": "mug/1", "price": -1}]}).status_code == 400
+    assert agent.delete("/v1/items/mug/1").status_code == 403
+    assert operator.delete("/v1/items/mug/1").json() == {"item": "mug/1", "withdrawn": True}
+    assert agent.get("/v1/items", params={"words": "mug/1"}).json()["items"] == []
+    assert operator.delete("/v1/items/nothing").status_code == 404
+    assert operator.post("/v1/items", json={"items": [{"id": "mug/1"}]}).is_success
+    assert found() == {"title": "A cup", "tags": ["mug"], "price": None}
+    assert operator.delete("/v1/items/mug/1").is_success
+
+
 def test_a_reason_is_one_of_the_events(agent: httpx.Client) -> None:
     seen = ["blue-1", "blue-2", "blue-3", "blue-4"]
     posted(agent, "fay", *seen)

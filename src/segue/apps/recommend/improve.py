@@ -86,7 +86,7 @@ def _improve(
     fair = later_than(found.histories, built.learned.wanted, [about.get("held_from")])
     wanted = [one for one, fits in zip(built.learned.wanted, fair, strict=True) if fits]
     ranks = ranks_of_model(old, built.model, found.histories, wanted)
-    was, now = quality(ranks).ndcg, quality(built.learned.held["segue"][fair]).ndcg
+    was, now = quality(ranks).ndcg, quality(ranks_of_model(built.model, built.model, found.histories, wanted)).ndcg
     built.about["improved"] = {"from": before, "asked": len(ranks), "before": was, "now": now}
     name = next_name(folder)
     RECOMMEND.write_model(folder, name, built.write)

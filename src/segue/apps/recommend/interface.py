@@ -195,8 +195,9 @@ def open_recommender(folder: str | Path) -> Recommender:
     place = Path(folder)
     model = read_model(place / MODELS / RECOMMEND.current_model(place))
     with RECOMMEND.opened(place) as database:
-        known = database.do(store.all_items)
+        known, counted = database.do(lambda connection: (store.all_items(connection), store.events_by_item(connection)))
     model.add_items(item for _, item in known)
+    model.count_events(counted)
     return model
 
 

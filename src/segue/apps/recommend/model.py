@@ -4,6 +4,7 @@ In: events. Out: a state for each user, from which one matrix product scores all
 texts, and can be recommended at once.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -82,7 +83,9 @@ class Recommender:
     ) -> None:
         """`items` are those the network was trained with, in the order of its vocabulary; `window` is the number of
         last events that the final ranking and masked models use. Without a final ranking, the network ranks."""
-        self.final = final
+        fresh_V = counts_V == 0
+        fresh_V[0] = False
+        self.final = None if final is None else replace(final, known=final.known.neutral(fresh_V))
         self.network, self.features, self.kinds = network.eval(), features, dict(kinds)
         self.window, self.repeats = window, repeats
         self.learned = len(items)
@@ -93,10 +96,15 @@ class Recommender:
             self.table_VD = network.table().clone()
             self.bias_V = network.bias.detach().clone()
         self.counts_V = counts_V
+        """Number of training events of each item."""
+        self._later: Counter[int] = Counter()
         fresh = self.bias_V[1:][torch.from_numpy(counts_V[1:] > 0)]
         self._fresh_bias = float(fresh.median()) if len(fresh) else 0.0
         for place in np.nonzero(counts_V[1:] == 0)[0].tolist():  # never seen in training: its bias is unknown
             self.bias_V[place + 1] = self._fresh_bias
+        self.listed_V = np.array([False, *(self._is_listed(place) for place in range(1, len(self.items) + 1))])
+        """Whether each item may be listed: it has a text or was seen in training, and is not withdrawn. An item that is
+        known by its id alone, from an event, has a vector that says nothing."""
         self.revision = 0
         """Number of times that vectors of known items have changed."""
         self._use_texts()
@@ -130,6 +138,10 @@ class Recommender:
         self._append([item for item in given if item.id not in self.places], features_NF[new])
         return int(new.sum())
 
+    def _is_listed(self, place: int) -> bool:
+        item = self.items[place - 1]
+        return not item.withdrawn and (bool(item.text) or self.counts_V[place] > 0)
+
     def _is_other(self, item: Item) -> bool:
         place = self.places.get(item.id)
         return place is None or self.items[place - 1] != item
@@ -147,6 +159,8 @@ class Recommender:
         for item in items:
             self.items.append(item)
             self.places[item.id] = len(self.items)
+        first = len(self.listed_V)
+        self.listed_V = np.append(self.listed_V, [self._is_listed(place) for place in range(first, first + len(items))])
 
     @torch.no_grad()
     def _update(self, items: Sequence[Item], features_NF: NDArray[np.float32]) -> None:
@@ -166,6 +180,22 @@ class Recommender:
         self.revision += 1
         for place, item in zip(places.tolist(), items, strict=True):
             self.items[place - 1] = item
+            self.listed_V[place] = self._is_listed(place)
+
+    def count_events(self, events: Mapping[str, int]) -> None:
+        """Count events since training, by item, for the popularity of items that had none in training."""
+        if self.final is None:
+            return
+        places = [self.places[id] for id in events if id in self.places]
+        places = [place for place in places if self.counts_V[place] == 0]
+        if not places:
+            return
+        self._later.update({place: events[self.items[place - 1].id] for place in places})
+        logs_V = np.log1p(self.counts_V[1 : self.learned + 1].astype(np.float64))
+        logs_N = np.log1p([self._later[place] for place in places])
+        known = self.final.known
+        found_N = (logs_N - logs_V.mean()) / max(float(logs_V.std()), 1e-3)
+        known.popularity_V[places] = np.maximum(known.popularity_V[places], found_N)
 
     def _price_and_tags(self, features_NF: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         """Return the price and the tags of items as the final ranking knows them, from their features."""

@@ -86,9 +86,8 @@ def parse_wish(values: Mapping[str, Any]) -> Wish:
 
 
 def allowed(model: Recommender, wish: Wish, seen: set[int]) -> NDArray[np.bool_]:
-    """Return a mask of the items that the filters allow: [V]."""
-    found = np.ones(len(model.items) + 1, dtype=bool)
-    found[0] = False
+    """Return a mask of the items that may be listed, and that the filters allow: [V]."""
+    found = model.listed_V.copy()
     if not (model.repeats if wish.seen is None else wish.seen):
         found[sorted(seen)] = False
     for id in wish.without_items:

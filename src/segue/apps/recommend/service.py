@@ -7,8 +7,8 @@ that continues is the same bit for bit. All work with the database is done in th
 
 import asyncio
 import logging
-from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -129,28 +129,39 @@ class RecommendService:
             return [store.add_event(connection, event, id) for id, event in events]
 
         written = self.database.do(work)
-        self._know(self.current, [(0, event) for _, event in events])
+        fresh = Counter(event.item for (_, event), (_, new) in zip(events, written, strict=True) if new)
+        for loaded in (self.current, self.other):
+            if loaded is not None and loaded.items:  # otherwise they are counted when the items are loaded
+                self._know(loaded, [(0, event) for _, event in events])
+                loaded.model.count_events(fresh)
         for user in dict.fromkeys(event.user for _, event in events):
             if user in self.current.sessions:
                 self.session(self.current, user)
         return [{"number": number, "new": new} for number, new in written]
 
-    def take_items(self, items: Sequence[Item]) -> int:
-        """Store items and update the loaded models; return the number of new ones."""
+    def take_items(self, changes: Sequence[Mapping[str, Any]]) -> int:
+        """Store items, or the given fields of known ones, and update the loaded models; return the number of new
+        ones."""
 
-        def work(connection: Connection) -> int:
-            self._check_room(connection, {item.id for item in items})
+        def work(connection: Connection) -> tuple[int, list[Item]]:
+            self._check_room(connection, {one["id"] for one in changes})
             (before,) = connection.execute("SELECT count(*) FROM items").fetchone()
-            store.add_items(connection, items)
+            items = store.change_items(connection, changes)
             (after,) = connection.execute("SELECT count(*) FROM items").fetchone()
-            return int(after) - int(before)
+            return int(after) - int(before), items
 
-        new = self.database.do(work)
+        new, items = self.database.do(work)
         for loaded in (self.current, self.other):
             if loaded is not None:
                 self._take_items(loaded)
                 loaded.model.add_items(items)
         return new
+
+    def withdraw(self, item: str) -> None:
+        """Never list an item again, until it is added again."""
+        if self.database.do(lambda connection: store.item_of(connection, item)) is None:
+            raise _unknown(item)
+        self.take_items([{"id": item, "withdrawn": True}])
 
     def _check_room(self, connection: Connection, ids: set[str]) -> None:
         (count,) = connection.execute("SELECT count(*) FROM items").fetchone()
@@ -263,6 +274,8 @@ class RecommendService:
         place."""
         numbered = self.database.do(lambda connection: store.all_items(connection, after=loaded.items))
         loaded.model.add_items(item for _, item in numbered)
+        if not loaded.items:
+            loaded.model.count_events(self.database.do(store.events_by_item))
         loaded.items = max((number for number, _ in numbered), default=loaded.items)
 
     def session(self, loaded: Loaded, user: str) -> Session:
@@ -369,5 +382,9 @@ def described(item: Item) -> dict[str, Any]:
 def _known(model: Recommender, item: str) -> int:
     place = model.places.get(item)
     if place is None:
-        raise ApiError(404, f"an item must be known; got {shown(item)}. Add it first.", code="not_found", param="item")
+        raise _unknown(item)
     return place
+
+
+def _unknown(item: str) -> ApiError:
+    return ApiError(404, f"an item must be known; got {shown(item)}. Add it first.", code="not_found", param="item")

@@ -4,7 +4,8 @@ Every function works within a transaction of its caller. Events are numbered in 
 """
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from segue.apps.database import Connection, Differs, Step
@@ -47,6 +48,7 @@ STEPS: tuple[Step, ...] = (
     ALTER TABLE sessions RENAME COLUMN "user" TO person;
     """,
     "CREATE INDEX events_by_arrival ON events (person, number);",
+    "ALTER TABLE items ADD COLUMN withdrawn BIGINT NOT NULL DEFAULT 0;",
 )
 RULES = "rules.json"
 """Name of the optional file with business rules."""
@@ -60,21 +62,53 @@ _ALL = 2**62
 def add_items(connection: Connection, items: Iterable[Item]) -> None:
     """Add items, or replace known ones with the same ids."""
     connection.execute_many(
-        "INSERT INTO items (id, title, description, tags, price) VALUES (?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET "
-        "title = excluded.title, description = excluded.description, tags = excluded.tags, price = excluded.price",
-        ((one.id, one.title, one.description, json.dumps(one.tags, ensure_ascii=False), one.price) for one in items),
+        "INSERT INTO items (id, title, description, tags, price, withdrawn) VALUES (?, ?, ?, ?, ?, ?) "
+        "ON CONFLICT (id) DO UPDATE SET title = excluded.title, description = excluded.description, "
+        "tags = excluded.tags, price = excluded.price, withdrawn = excluded.withdrawn",
+        (
+            (one.id, one.title, one.description, json.dumps(one.tags, ensure_ascii=False), one.price, one.withdrawn)
+            for one in items
+        ),
+    )
+
+
+def change_items(connection: Connection, changes: Iterable[Mapping[str, Any]]) -> list[Item]:
+    """Add items, or change the given fields of known ones, by their `id`; return them as they are now."""
+    found: dict[str, Item] = {}
+    for one in changes:
+        item = found.get(one["id"]) or item_of(connection, one["id"]) or Item(id=one["id"])
+        found[item.id] = replace(item, **one)
+    add_items(connection, found.values())
+    return list(found.values())
+
+
+def item_of(connection: Connection, id: str) -> Item | None:
+    """Return an item, or None if it is unknown."""
+    row = connection.execute(
+        "SELECT id, title, description, tags, price, withdrawn FROM items WHERE id = ?", (id,)
+    ).fetchone()
+    return None if row is None else _item(row)
+
+
+def _item(row: Sequence[Any]) -> Item:
+    id, title, description, tags, price, withdrawn = row
+    return Item(
+        id=id,
+        title=title,
+        description=description,
+        tags=tuple(json.loads(tags)),
+        price=price,
+        withdrawn=bool(withdrawn),
     )
 
 
 def all_items(connection: Connection, *, after: int = 0) -> list[tuple[int, Item]]:
     """Return items with their numbers, in the order in which they became known."""
     rows = connection.execute(
-        "SELECT number, id, title, description, tags, price FROM items WHERE number > ? ORDER BY number", (after,)
+        "SELECT number, id, title, description, tags, price, withdrawn FROM items WHERE number > ? ORDER BY number",
+        (after,),
     )
-    return [
-        (number, Item(id=id, title=title, description=description, tags=tuple(json.loads(tags)), price=price))
-        for number, id, title, description, tags, price in rows
-    ]
+    return [(row[0], _item(row[1:])) for row in rows]
 
 
 # -------------------------------------------------------------------------------------------------------------- events
@@ -132,6 +166,11 @@ def history_after(connection: Connection, user: str, number: int) -> list[tuple[
     return [
         (other, Event(user=user, item=item, kind=kind, time=time)) for other, item, kind, time in rows if other > number
     ]
+
+
+def events_by_item(connection: Connection) -> dict[str, int]:
+    """Return the number of events of each item."""
+    return {item: int(count) for item, count in connection.execute("SELECT item, count(*) FROM events GROUP BY item")}
 
 
 def all_events(connection: Connection) -> list[tuple[int, str, str, str, float]]:

@@ -69,6 +69,8 @@ class Item:
     description: str = ""
     tags: tuple[str, ...] = ()
     price: float | None = None
+    withdrawn: bool = False
+    """Whether it is never listed any more."""
 
     @property
     def text(self) -> str:
@@ -172,7 +174,7 @@ def to_item(row: Mapping[str, Any]) -> Item | str:
         title=clean(values.get("title"))[:LONGEST_TEXT],
         description=clean(values.get("description"))[:LONGEST_TEXT],
         tags=tags,
-        price=price if price is not None and math.isfinite(price) else None,
+        price=price if price is not None and math.isfinite(price) and price >= 0 else None,
     )
 
 
