@@ -293,8 +293,9 @@ def compare(
 
     found = compare_recommenders(rec, first, second, most=most, seed=seed)
     console = Console(highlight=False, emoji=False)
+    p_value = "< 0.001" if found.p_value < 0.001 else f"= {found.p_value:.3f}"
     say(console, f"{found.asked:,} replayed events: {found.first} won {found.first_wins:,}, {found.second} won "
-        f"{found.second_wins:,}, neither {found.neither:,}; p = {found.p_value:.3f}.")  # fmt: skip
+        f"{found.second_wins:,}, neither {found.neither:,}; p {p_value}.")  # fmt: skip
     say(console, f"NDCG@10: {found.first} {found.first_ndcg:.4f}, {found.second} {found.second_ndcg:.4f}.")
 
 
@@ -367,9 +368,11 @@ def person(
     found = person_in_recommender(rec, person, delete=delete)
     console = Console(highlight=False, emoji=False)
     if delete:
-        say(console, f"{len(found['events']):,} events and {len(found['sessions']):,} sessions deleted.")
+        parts = ((len(found["events"]), "event"), (len(found["sessions"]), "saved session"))
+        said = ", ".join(f"{number:,} {what if number == 1 else f'{what}s'}" for number, what in parts)
+        say(console, f"Deleted: {said}.")
         if found["models"]:
             names = ", ".join(found["models"])
-            say(console, f"Models {names} were trained on these events; retrain for a model without them.")
+            say(console, f"Trained on these events: {names}. For a model without them: segue recommend improve {rec}")
     else:
         show_json(found, indent=1)

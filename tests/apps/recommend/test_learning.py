@@ -284,7 +284,7 @@ def test_learning_again_without_deleted_people(rec: Path) -> None:
     assert "The current model stays in use" in done.stdout
     assert f"segue recommend roll-back {rec} --to 0002" in done.stdout.replace("\n", " ")
     assert segue.roll_back_recommender(rec, to="0002") == "0002"
-    with pytest.raises(segue.ConfigError, match="must have events that it has not learned from"):
+    with pytest.raises(segue.SegueError, match="must have events that it has not learned from"):
         segue.improve_recommender(rec, progress=False)
     segue.person_in_recommender(rec, "user-2", delete=True)
     found = segue.improve_recommender(rec, settings=quick(epochs=1), progress=False)
@@ -299,7 +299,7 @@ def test_rolling_back_returns_to_what_was_in_use(rec: Path, tmp_path: Path) -> N
     segue.copy_recommender(rec, tmp_path / "copy")
     for folder in (rec, tmp_path / "copy"):
         assert segue.roll_back_recommender(folder) == "0001"
-        with pytest.raises(segue.ConfigError, match=r"is the first\. To use another one, .*: 0002, 0003"):
+        with pytest.raises(segue.SegueError, match=r"is the first\. To use another one, .*: 0002, 0003"):
             segue.roll_back_recommender(folder)
     assert segue.roll_back_recommender(rec, to="0002") == "0002"
     assert segue.roll_back_recommender(rec, to="0003") == "0003"

@@ -118,7 +118,7 @@ def test_a_reason_lies_behind_the_last_segment(learned: Path) -> None:
     assert attention[: 17 - 9].sum() > 0  # farther than one layer looks
     places = np.argsort(-whole)[:4].tolist()
     for place, reason in zip(places, reasons(model, session, places), strict=True):
-        assert reason is None or reason.fall >= 0.01
+        assert reason is None or reason.fall >= 0.05
         if reason is not None:
             without = [one for one in session.recent if one[0] != reason.item]
             assert len(without) < len(session.recent), place

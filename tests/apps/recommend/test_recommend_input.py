@@ -176,10 +176,32 @@ def test_weights_and_settings_that_cannot_be_are_refused(tmp_path: Path) -> None
     assert not list(tmp_path.iterdir())
 
 
+def test_what_is_shown_of_a_small_shop(tmp_path: Path) -> None:
+    """Only kinds that occur, no figures where nothing was measured, one event is no plural; others cannot read it."""
+    rows = [{"user": f"u{n % 5}", "item": f"i{n % 7}", "time": n, "kind": "rent"} for n in range(60)]
+    rows.append({"user": "one", "item": "i1", "time": 0, "kind": "view"})
+    learned(rows, tmp_path / "rec", kinds={"gift": 2.0})
+    about = json.loads((tmp_path / "rec" / "models" / "0001" / "model.json").read_text())
+    assert about["occurring"] == ["rent", "view", "gift"]
+    assert about["kinds"].keys() > set(about["occurring"])
+    assert (tmp_path / "rec" / RECOMMEND.sqlite).stat().st_mode & 0o777 == 0o600
+    report = (tmp_path / "rec" / "models" / "0001" / "report.md").read_text()
+    (line,) = (line for line in report.splitlines() if line.startswith("| item-kNN"))
+    assert line.split("|")[5].strip() == "–"
+    for count in (0, -1):
+        with pytest.raises(segue.SegueError, match="count must be at least 1"):
+            segue.recommend(tmp_path / "rec", "u1", count=count)
+    with pytest.raises(segue.SegueError, match="only_tags of a wish must be tags of items"):
+        segue.recommend(tmp_path / "rec", "u1", wish={"only_tags": ["tea"]})
+    done = command("recommend", "person", tmp_path / "rec", "one", "--delete", width=500)
+    assert "Deleted: 1 event, 0 saved sessions." in done.stdout
+    assert "Trained on these events: 0001." in done.stdout
+
+
 def test_wishes_and_settings_in_python_are_explained(tmp_path: Path) -> None:
-    with pytest.raises(segue.ConfigError, match=r"width must be a multiple of 8; got 9"):
+    with pytest.raises(segue.SegueError, match=r"width must be a multiple of 8; got 9"):
         segue.RecommenderSettings(width=9)
-    with pytest.raises(segue.ConfigError, match=r"wdth is not a setting\. Did you mean width"):
+    with pytest.raises(segue.SegueError, match=r"wdth is not a setting\. Did you mean width"):
         segue.RecommenderSettings(wdth=8)  # type: ignore[call-arg]
     assert segue.RecommenderSettings(width=16).model_copy(update={"layers": 3}).layers == 3
     for wrong, text in (
@@ -187,7 +209,7 @@ def test_wishes_and_settings_in_python_are_explained(tmp_path: Path) -> None:
         ({"diversity": 2}, r"diversity of a wish must be less than or equal to 1; got 2"),
         ({"only_tags": "tea"}, r"only_tags of a wish must be a valid list; got 'tea'"),
     ):
-        with pytest.raises(segue.ConfigError, match=text):
+        with pytest.raises(segue.SegueError, match=text):
             parse_wish(wrong)
 
 

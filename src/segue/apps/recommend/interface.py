@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from segue.api.arguments import Positive
 from segue.api.errors import python_errors
 from segue.api.progress import StatusLine
 from segue.api.tables import TableLike, table_source
@@ -16,13 +17,13 @@ from segue.apps.recommend.compare import RecommenderComparison, compare
 from segue.apps.recommend.folder import models_with, read_model
 from segue.apps.recommend.improve import RecommenderImprovement, improve
 from segue.apps.recommend.model import Recommender
-from segue.apps.recommend.ranking import choose, parse_wish
+from segue.apps.recommend.ranking import choose, parse_wish, unknown_tag
 from segue.apps.recommend.reasons import reasons
 from segue.apps.recommend.rules import read_rules, with_rules
 from segue.apps.recommend.settings import RecommenderSettings
 from segue.apps.recommend.store import RECOMMEND
 from segue.apps.recommend.tables import Item, parse_kinds, read_events, read_items
-from segue.errors import DataError
+from segue.errors import ConfigError, DataError
 from segue.files import check_folder, write_folder
 
 
@@ -142,6 +143,8 @@ def learn_recommender(
 
     inputs = [one for one in (events, items) if isinstance(one, str | Path)]
     write_folder(Path(out), write, kind="recommend", inputs=inputs)
+    if (Path(out) / RECOMMEND.sqlite).is_file():
+        (Path(out) / RECOMMEND.sqlite).chmod(0o600)
     line.clear()
     return describe_recommender(out)
 
@@ -203,7 +206,7 @@ def open_recommender(folder: str | Path) -> Recommender:
 
 @python_errors
 def recommend(
-    folder: str | Path, user: str, *, count: int = 10, wish: Mapping[str, Any] | None = None, why: bool = False
+    folder: str | Path, user: str, *, count: Positive = 10, wish: Mapping[str, Any] | None = None, why: bool = False
 ) -> list[Recommended]:
     """Recommend items to a user.
 
@@ -221,6 +224,7 @@ def recommend(
 
     Raises:
         CheckpointError: If the folder is not a recommender.
+        ConfigError: If the wish is not valid, or asks for a tag that no item has.
 
     Examples:
         >>> rows = [{"user": f"u{n % 5}", "item": f"i{n % 7}", "time": n} for n in range(60)]
@@ -233,7 +237,13 @@ def recommend(
     with RECOMMEND.opened(Path(folder)) as database:
         events = database.do(lambda connection: store.history(connection, user))
     session = model.read_history(events)
-    asked = with_rules(read_rules(Path(folder)), parse_wish(wish or {}))
+    given = parse_wish(wish or {})
+    if (unknown := unknown_tag(model, given)) is not None:
+        raise ConfigError(
+            f"{unknown[0]} of a wish must be tags of items, in the same case; got {unknown[1]!r}, which no item has. Use "
+            "another tag."
+        )
+    asked = with_rules(read_rules(Path(folder)), given)
     scores_V = model.scores(session)
     places = choose(model, scores_V, asked, count=count, seen=session.seen)
     found = reasons(model, session, places) if why else [None for _ in places]

@@ -85,6 +85,16 @@ def parse_wish(values: Mapping[str, Any]) -> Wish:
     raise ConfigError(f"{name} of a wish must {rule}; got {repr(first['input'])[:80]}. Correct it.")
 
 
+def unknown_tag(model: Recommender, wish: Wish) -> tuple[str, str] | None:
+    """Return the field and the tag of a wish for items with a tag that no item has; None if there is none. Limits of
+    unknown tags hold anyway."""
+    wanted = [*(("only_tags", tag) for tag in wish.only_tags), *(("boost", tag) for tag in wish.boost)]
+    if not wanted:
+        return None
+    known = {tag for item in model.items for tag in item.tags}
+    return next(((field, tag) for field, tag in wanted if tag not in known), None)
+
+
 def allowed(model: Recommender, wish: Wish, seen: set[int]) -> NDArray[np.bool_]:
     """Return a mask of the items that may be listed, and that the filters allow: [V]."""
     found = model.listed_V.copy()

@@ -81,6 +81,11 @@ def _final_text(final: Mapping[str, Any]) -> str:
     return f"Items are ranked by {final['method']} alone, which was best on the validation events.{simpler}"
 
 
+def _far(long: Mapping[str, Any], name: str) -> str:
+    """Return NDCG@10 on events after long histories; a dash if there are none."""
+    return f"{long['ndcg'][name]:.4f}" if long["events"] else "–"
+
+
 def not_measured(numbers: Mapping[str, Any]) -> str:
     """Return a sentence on why no event was held out."""
     latest, events = numbers.get("latest", 0), numbers["events"]
@@ -97,7 +102,7 @@ def report(numbers: Mapping[str, Any], settings: Mapping[str, Any]) -> list[Bloc
     held, difference, long = numbers["held_back"], numbers["difference"], numbers["long_histories"]
     events = held["segue"]["events"]
     rows = [
-        (name, f"{one['hit_rate']:.4f}", f"{one['ndcg']:.4f}", f"{one['mrr']:.4f}", f"{long['ndcg'][name]:.4f}")
+        (name, f"{one['hit_rate']:.4f}", f"{one['ndcg']:.4f}", f"{one['mrr']:.4f}", _far(long, name))
         for name, one in held.items()
     ]
     again = "are ranked too" if numbers["repeats"] else "are not ranked, for any method"

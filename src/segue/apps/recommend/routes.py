@@ -229,7 +229,7 @@ async def models(request: Request) -> Response:
             "models": model_names(service.folder),
             "in_use": service.current.name,
             "summary": about["summary"],
-            "kinds": sorted(service.current.model.kinds),
+            "kinds": about.get("occurring", sorted(service.current.model.kinds)),
             "tags": list(service.current.model.features.tags),
         }
     )

@@ -21,7 +21,7 @@ from segue.apps.folder import MODELS, model_names, read_about
 from segue.apps.recommend import store
 from segue.apps.recommend.folder import read_model
 from segue.apps.recommend.model import Recommender, Session
-from segue.apps.recommend.ranking import Wish, choose
+from segue.apps.recommend.ranking import Wish, choose, unknown_tag
 from segue.apps.recommend.reasons import reasons
 from segue.apps.recommend.retrieval import Retrieval, candidate_scores
 from segue.apps.recommend.rules import read_rules, with_rules
@@ -189,6 +189,7 @@ class RecommendService:
     ) -> dict[str, Any]:
         """Return a list for a user; `then` are hypothetical events, read by a fork of the session."""
         loaded = self.loaded(model)
+        _check_tags(loaded.model, wish)
         session = self.session(loaded, user)
         if then:
             for event in then:
@@ -234,6 +235,7 @@ class RecommendService:
         """Return the items with the most similar vectors. Business rules that exclude or limit items hold here too;
         those that boost or pin items do not."""
         model = self.loaded(None).model
+        _check_tags(model, wish)
         scores_V = model.similar(_known(model, item))
         limits = self.rules.model_copy(update={"boost": {}, "boost_items": {}, "first": []})
         asked = with_rules(limits, wish)
@@ -377,6 +379,17 @@ def _is_late(session: Session, events: Sequence[tuple[int, Event]]) -> bool:
 def described(item: Item) -> dict[str, Any]:
     """Return an item as JSON values."""
     return {"item": item.id, "title": item.title, "tags": list(item.tags), "price": item.price}
+
+
+def _check_tags(model: Recommender, wish: Wish) -> None:
+    if (unknown := unknown_tag(model, wish)) is not None:
+        raise ApiError(
+            400,
+            f"{unknown[0]} must be tags of items, in the same case; got {shown(unknown[1])}, which no item has. Use "
+            "another tag.",
+            code="invalid_value",
+            param=f"wish.{unknown[0]}",
+        )
 
 
 def _known(model: Recommender, item: str) -> int:
