@@ -240,8 +240,8 @@ def recommend(
     given = parse_wish(wish or {})
     if (unknown := unknown_tag(model, given)) is not None:
         raise ConfigError(
-            f"{unknown[0]} of a wish must be tags of items, in the same case; got {unknown[1]!r}, which no item has. Use "
-            "another tag."
+            f"{unknown[0]} of a wish must be tags of items, in the same case; got {unknown[1]!r}, which no item has. "
+            "Use another tag."
         )
     asked = with_rules(read_rules(Path(folder)), given)
     scores_V = model.scores(session)
