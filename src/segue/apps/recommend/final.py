@@ -156,7 +156,8 @@ def _expected(log_C: Floats, near_C: Floats, fresh_C: NDArray[np.bool_]) -> Floa
 def _means(values_C: Floats, span: int) -> NDArray[np.float64]:
     """Return the means of all `span` consecutive values."""
     sums = np.append(0, np.cumsum(values_C, dtype=np.float64))
-    return (sums[span:] - sums[:-span]) / span
+    found: NDArray[np.float64] = (sums[span:] - sums[:-span]) / span
+    return found
 
 
 def known_items(
