@@ -1,6 +1,7 @@
 """The database: transactions, versions, one server at a time, copies; the same on SQLite and PostgreSQL."""
 
 import asyncio
+import resource
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
@@ -147,6 +148,29 @@ def test_a_full_disk_leaves_a_database_that_goes_on(tmp_path: Path) -> None:
         database.do(note("x" * 100_000))
     database.do(note("small"))
     assert database.do(notes) == [("small", 7)]
+    database.close()
+
+
+def test_a_log_that_fills_the_disk_is_emptied(tmp_path: Path) -> None:
+    """The data is small; what the log of SQLite keeps of old transactions is not."""
+    database = opened(tmp_path / "a.sqlite")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 17, before[1]))
+    try:
+        for n in range(60):
+            database.do(note(f"note {n}"))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert len(database.do(notes)) == 60
+    database.close()
+
+
+def test_texts_that_are_no_utf_8_are_damage(tmp_path: Path) -> None:
+    database = opened(tmp_path / "a.sqlite")
+    database.do(note("small"))
+    database.do(lambda connection: connection.execute("UPDATE notes SET text = CAST(x'ff00ff' AS TEXT)"))
+    with pytest.raises(DatabaseDamagedError, match="must be a writable SQLite file"):
+        database.do(notes)
     database.close()
 
 

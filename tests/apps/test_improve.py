@@ -187,7 +187,7 @@ def test_roll_back_and_restore_say_what_they_did(desk: Path, tmp_path: Path) -> 
         return " ".join((done.stdout + done.stderr).split())
 
     shutil.copytree(desk / MODELS / "0001", desk / MODELS / "0002")
-    assert "0001, is the first. To use a later one, name it with --to: 0002." in said("roll-back", desk)
+    assert "0001, is the first. To use another one, name it with --to: 0002." in said("roll-back", desk)
     forward = said("roll-back", desk, "--to", "0002")
     assert "Model 0002 is now in use instead of 0001;" in forward
     assert forward.endswith(f"To undo this: segue desk roll-back {desk} --to 0001")

@@ -64,6 +64,6 @@ def test_a_recommender_is_learned_with_a_database_and_moves(postgres: Postgres, 
     segue.copy_recommender(tmp_path / "copy", tmp_path / "again", check=True, database=postgres.new())
     assert [one.item.id for one in segue.recommend(tmp_path / "again", "user-1", count=5)] == lists
     deleted = command("recommend", "person", tmp_path / "again", "user-1", "--delete", width=200)
-    assert "events and 0 sessions deleted" in deleted.stdout, deleted.stderr
+    assert "events, 0 saved sessions." in deleted.stdout, deleted.stderr
     assert segue.person_in_recommender(tmp_path / "again", "user-1")["events"] == []
     assert segue.person_in_recommender(rec, "user-1")["events"]

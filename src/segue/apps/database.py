@@ -171,16 +171,17 @@ class Database:
             raise
 
     def do(self, work: Work[T]) -> T:
-        """Run a function in one transaction."""
+        """Run a function in one transaction. On a full disk, it runs once more after the log of SQLite, which can be
+        far larger than the data, has been emptied into the file."""
         engine = self._engine
         try:
-            engine.begin()
             try:
-                found = work(engine)
-                engine.commit()
-            except BaseException:
-                engine.roll_back()
-                raise
+                return self._once(work)
+            except engine.errors as error:
+                if not engine.is_full(error):
+                    raise
+            engine.make_room()
+            return self._once(work)
         except engine.errors as error:
             if engine.is_full(error):
                 raise DatabaseFullError(
@@ -193,6 +194,16 @@ class Database:
                 raise DatabaseMovedError(str(engine.unusable(error))) from error
             if engine.is_damaged(error):
                 raise DatabaseDamagedError(str(engine.unusable(error))) from error
+            raise
+
+    def _once(self, work: Work[T]) -> T:
+        engine = self._engine
+        engine.begin()
+        try:
+            found = work(engine)
+            engine.commit()
+        except BaseException:
+            engine.roll_back()
             raise
         return found
 

@@ -1,6 +1,7 @@
 """The folder of an application: models, of which one is in use, and a database.
 
-    FOLDER/NAME.json          the kind of folder, the name of the model in use, and the URL of its database, if any
+    FOLDER/NAME.json          the kind of folder, the name of the model in use, those in use before it, and the URL of
+                              its database, if any
     FOLDER/models/0001/       a model; its model.json has facts about it
     FOLDER/NAME.sqlite        its database, if there is no URL
 
@@ -31,6 +32,8 @@ from segue.files.single import try_lock
 MODELS, MODEL, FIRST, LOCK = "models", "model.json", "0001", ".lock"
 MODEL_KINDS: Mapping[str, Kind] = {"desk": "desk-model", "monitor": "monitor-model", "recommend": "recommend-model"}
 FORMAT = 1
+MOST_EARLIER = 100
+"""Maximum number of models in use before that are remembered."""
 LARGEST = 1 << 24
 """Maximum size of a small file in bytes."""
 
@@ -115,7 +118,7 @@ class Application:
                 f"{folder} must still use the model {instead_of}, which {name} is measured against; got "
                 f"{values['model']}. {name} is kept, and not in use: learn again."
             )
-        self._write(folder, name, database=values.get("database"))
+        self._write(folder, name, database=values.get("database"), earlier=_earlier(values, name))
 
     @contextmanager
     def changing(self, folder: Path, *, wait: Callable[[], object] | None = None) -> Iterator[None]:
@@ -147,8 +150,8 @@ class Application:
             make_plain(folder / self.sqlite)
         self._write(folder, model, database=database)
 
-    def _write(self, folder: Path, model: str, *, database: str | None) -> None:
-        values = {"format": FORMAT, "model": model}
+    def _write(self, folder: Path, model: str, *, database: str | None, earlier: Sequence[str] = ()) -> None:
+        values: dict[str, Any] = {"format": FORMAT, "model": model, "earlier": list(earlier)}
         if database is not None:
             values["database"] = check_url(database)
         write_file(folder / self.file, json.dumps(values) + "\n", failure=CheckpointError)
@@ -159,15 +162,17 @@ class Application:
         write_folder(folder / MODELS / name, write, kind=MODEL_KINDS[self.name])
 
     def roll_back(self, folder: Path, name: str | None, read: Callable[[Path], object]) -> str:
-        """Put an earlier model into use: the one before the current one, or the one named. `read` loads a model; if it
-        raises, nothing changes."""
-        names, now = model_names(folder), self.current_model(folder)
-        earlier = [one for one in names if one < now]
+        """Put an earlier model into use: the one in use before the current one, or the one named. `read` loads a model;
+        if it raises, nothing changes."""
+        values, names = self._read(folder), model_names(folder)
+        now = values["model"]
+        before = values.get("earlier", [one for one in names if one < now])  # earlier versions did not write it
+        earlier = [one for one in before if one in names]
         if name is None and not earlier:
-            later = ", ".join(one for one in names if one > now)
+            others = ", ".join(one for one in names if one != now)
             raise ConfigError(
                 f"{folder} must have an earlier model to return to; its model in use, {now}, is the first. "
-                + (f"To use a later one, name it with --to: {later}." if later else "Nothing was changed.")
+                + (f"To use another one, name it with --to: {others}." if others else "Nothing was changed.")
             )
         chosen = earlier[-1] if name is None else name
         if chosen not in names:
@@ -181,9 +186,9 @@ class Application:
             found: dict[str, Any] = json.loads(read_small(folder / self.file, limit=LARGEST))
             if found["format"] != FORMAT or not re.fullmatch("[0-9]{1,9}", found["model"]):
                 raise ValueError
-            if not isinstance(found.get("database", ""), str):
+            if not isinstance(found.get("database", ""), str) or not isinstance(found.get("earlier", []), list):
                 raise ValueError
-        except (CheckpointError, OSError, ValueError, KeyError, TypeError):
+        except (CheckpointError, OSError, ValueError, KeyError, TypeError, RecursionError):
             raise CheckpointError(
                 f"{folder} must be {self.what} of this version; got another folder, or none. Make one with segue "
                 f"{self.name} learn."
@@ -201,7 +206,8 @@ class Application:
                 f"{source} must be a folder that segue {self.name} back-up wrote; got another folder, or none. Check "
                 "the path."
             )
-        name = self.current_model(source)
+        values = self._read(source)
+        name = str(values["model"])
         if database is not None:
             check_url(database)
         check_new(out)
@@ -224,7 +230,7 @@ class Application:
             for one in self.written:
                 if (source / one).is_file():
                     shutil.copyfile(source / one, folder / one)
-            self._write(folder, name, database=database)
+            self._write(folder, name, database=database, earlier=values.get("earlier", []))
 
         write_folder(out, write, kind=self.name, inputs=[source])
         if (out / self.sqlite).is_file():
@@ -255,6 +261,15 @@ class Application:
                 raise CheckpointError(
                     f"{path} must be named in {source / MANIFEST}; it is not. Remove it, or use another back-up."
                 )
+
+
+def _earlier(values: Mapping[str, Any], name: str) -> list[str]:
+    """Return the models in use before `name`, the latest last, if it replaces that of the given values: the history up
+    to its own last use if it was in use before, or else all of it with the one that it replaces."""
+    history = [*values.get("earlier", []), values["model"]]
+    if name in history:
+        return history[: len(history) - 1 - history[::-1].index(name)]
+    return history[-MOST_EARLIER:]
 
 
 def check_new(out: Path) -> None:

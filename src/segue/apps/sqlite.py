@@ -103,6 +103,8 @@ class Sqlite:
     def is_damaged(self, error: Exception) -> bool:
         """Return True if the file is damaged or cannot be read."""
         code = getattr(error, "sqlite_errorcode", None) or 0
+        if str(error).startswith("Could not decode to UTF-8"):  # which Python itself raises, without a code
+            return True
         return code & 0xFF in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_IOERR)
 
     def is_moved(self, error: Exception) -> bool:
@@ -149,6 +151,10 @@ class Sqlite:
         names = self._opened.execute("SELECT name FROM sqlite_master WHERE sql LIKE 'CREATE VIRTUAL TABLE%'").fetchall()
         for (name,) in names:
             self._opened.execute(f"INSERT INTO {name} ({name}) VALUES ('optimize')")
+        self._checkpoint()
+
+    def make_room(self) -> None:
+        """Write the log into the file and empty it, on a full disk, as far as that is possible."""
         self._checkpoint()
 
     def close(self) -> None:

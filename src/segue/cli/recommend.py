@@ -91,6 +91,7 @@ def learn(
       segue recommend learn --events events.csv --items items.csv --out rec
     """
     from segue.apps.recommend.interface import learn_recommender
+    from segue.apps.recommend.report import not_measured
     from segue.apps.recommend.settings import RecommenderSettings
 
     found = learn_recommender(
@@ -113,7 +114,7 @@ def learn(
         say(console, f"Rows skipped: {count:,} ({reason})", indent=2)
     measured = {name: one for name, one in numbers["held_back"].items() if one["events"]}
     if not measured:
-        say(console, "Too few events to hold any out: nothing is evaluated.")
+        say(console, not_measured(numbers))
     for name, one in measured.items():
         say(console, f"{name}, {one['events']:,} held-out events: NDCG@10 {one['ndcg']:.4f}, HR@10 "
             f"{one['hit_rate']:.4f}.")  # fmt: skip
@@ -265,9 +266,14 @@ def improve(
 
     found = improve_recommender(rec, settings=settings_of(RecommenderSettings, {}, settings or []), seed=seed)
     console = Console(highlight=False, emoji=False)
-    say(console, f"{found.learned:,} new events. NDCG@10 on {found.asked:,} held-out events: before "
+    deleted = f", {found.deleted:,} deleted" if found.deleted else ""
+    say(console, f"{found.learned:,} new events{deleted}. NDCG@10 on {found.asked:,} held-out events: before "
         f"{found.before:.4f}, now {found.now:.4f}.")  # fmt: skip
     show_switch("recommend", rec, model=found.model, switched=found.switched)
+    if found.deleted and not found.switched:
+        lower = "was measured lower" if found.asked else "could not be measured"
+        say(console, f"The current model was trained on deleted events; {found.model}, which {lower}, was not. To use "
+            f"it: segue recommend roll-back {rec} --to {found.model}")  # fmt: skip
 
 
 def compare(
@@ -287,8 +293,9 @@ def compare(
 
     found = compare_recommenders(rec, first, second, most=most, seed=seed)
     console = Console(highlight=False, emoji=False)
+    p_value = "< 0.001" if found.p_value < 0.001 else f"= {found.p_value:.3f}"
     say(console, f"{found.asked:,} replayed events: {found.first} won {found.first_wins:,}, {found.second} won "
-        f"{found.second_wins:,}, neither {found.neither:,}; p = {found.p_value:.3f}.")  # fmt: skip
+        f"{found.second_wins:,}, neither {found.neither:,}; p {p_value}.")  # fmt: skip
     say(console, f"NDCG@10: {found.first} {found.first_ndcg:.4f}, {found.second} {found.second_ndcg:.4f}.")
 
 
@@ -361,9 +368,11 @@ def person(
     found = person_in_recommender(rec, person, delete=delete)
     console = Console(highlight=False, emoji=False)
     if delete:
-        say(console, f"{len(found['events']):,} events and {len(found['sessions']):,} sessions deleted.")
+        parts = ((len(found["events"]), "event"), (len(found["sessions"]), "saved session"))
+        said = ", ".join(f"{number:,} {what if number == 1 else f'{what}s'}" for number, what in parts)
+        say(console, f"Deleted: {said}.")
         if found["models"]:
             names = ", ".join(found["models"])
-            say(console, f"Models {names} were trained on these events; retrain for a model without them.")
+            say(console, f"Trained on these events: {names}. For a model without them: segue recommend improve {rec}")
     else:
         show_json(found, indent=1)

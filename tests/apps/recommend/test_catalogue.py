@@ -20,6 +20,7 @@ from segue.apps.recommend.service import RecommendService
 from segue.apps.recommend.settings import ServiceSettings
 from segue.apps.recommend.tables import Event, Item
 from segue.errors import ConfigError
+from segue.serve.errors import ApiError
 
 
 def service_of(folder: Path, **settings: Any) -> RecommendService:
@@ -50,7 +51,7 @@ def test_changed_items_stay_changed(rec: Path) -> None:
         place = model.places["red-3"]
         if start == 1:
             before = model.table_VD[place].clone()
-            assert service.take_items([changed]) == 0
+            assert service.take_items([vars(changed)]) == 0
             after = model.table_VD[place].clone()
             assert not np.allclose(before, after)
         found = service.suggest("u", wish=Wish(lowest_price=50), count=9, then=[], why=False, model=None)["items"]
@@ -96,6 +97,65 @@ def test_an_item_is_known_with_its_first_event(service: RecommendService) -> Non
     assert service.suggest("bea", wish=Wish(), count=3, then=then, why=True, model=None)["items"]
 
 
+def listed(service: RecommendService, user: str = "nobody", **wish: Any) -> list[str]:
+    found = service.suggest(user, wish=Wish(**wish), count=99, then=[], why=False, model=None)["items"]
+    return [one["item"] for one in found]
+
+
+def test_items_that_are_known_by_an_event_alone_are_not_listed(rec: Path) -> None:
+    service = service_of(rec)
+    service.take_events([(None, Event(user="ann", item=item, time=1e9)) for item in ("brown-1", "red-1")])
+    assert len(listed(service)) == 24
+    assert "brown-1" not in listed(service, "ann", first=["brown-1"], boost_items={"brown-1": 20.0})
+    assert "brown-1" not in [one.item.id for one in segue.recommend(rec, "ann", count=99)]
+    service.take_items([{"id": "brown-1", "title": "A brown thing"}])
+    assert "brown-1" in listed(service)
+    assert "brown-1" in [one.item.id for one in segue.recommend(rec, "nobody", count=99)]
+    service.database.close()
+
+
+def test_a_withdrawn_item_is_not_listed_until_it_is_added_again(rec: Path) -> None:
+    service = service_of(rec)
+    service.withdraw("red-3")
+    for start in (1, 2):
+        assert "red-3" not in listed(service, first=["red-3"])
+        assert "red-3" not in [one["item"] for one in service.similar("red-2", count=30, wish=Wish())]
+        service.take_events([(None, Event(user="ann", item="red-3", time=1e9 + start))])  # events of it count as before
+        service.database.close()
+        service = service_of(rec)
+    assert "red-3" not in [one.item.id for one in segue.recommend(rec, "nobody", count=99)]
+    segue.copy_recommender(rec, rec.parent / "copy")
+    assert "red-3" not in [one.item.id for one in segue.recommend(rec.parent / "copy", "nobody", count=99)]
+    service.take_items([{"id": "red-3", "withdrawn": False}])
+    assert "red-3" in listed(service)
+    with pytest.raises(ApiError, match="must be known"):
+        service.withdraw("nothing")
+    service.database.close()
+
+
+def test_events_of_a_new_item_make_it_popular(rec: Path) -> None:
+    service = service_of(rec)
+    service.take_items([{"id": "red-new", "title": "A red thing", "tags": ("red",)}])
+    known = service.loaded(None).model.final
+    assert known is not None
+    place = service.current.model.places["red-new"]
+
+    def popularity(one: RecommendService) -> float:
+        final = one.loaded(None).model.final
+        assert final is not None
+        return float(final.known.popularity_V[place])
+
+    before = popularity(service)
+    for n in range(200):
+        service.take_events([(f"event-{n // 2:05d}", Event(user="ann", item="red-new", time=1e9 + n))])  # each twice
+    after = popularity(service)
+    assert after > before
+    service.database.close()
+    again = service_of(rec)
+    assert popularity(again) == pytest.approx(after)
+    again.database.close()
+
+
 def test_many_new_items_at_once_are_as_one_after_the_other(learned: Path) -> None:
     some = [Item(id=f"new-{n}", title=f"A blue thing, number {n}", tags=("blue",), price=5.0 + n) for n in range(4)]
     together, single = segue.open_recommender(learned), segue.open_recommender(learned)
@@ -115,6 +175,7 @@ def test_lists_from_candidates_are_those_of_all_items(rec: Path) -> None:
     for service in (exact, quick):
         service.take_events([(None, Event(user="ann", item=f"red-{n}", time=1e9 + n)) for n in (1, 2, 3)])
     new = Item(id="red-new", title="A red thing, number 4", tags=("red", "thing"), price=14.0)
+    other = {"id": "blue-1", "title": "A red thing, number 2", "tags": ("red",), "price": None}
     wishes: list[dict[str, Any]] = [
         {},
         {"first": ["green-7"], "without_tags": ["blue"]},
@@ -133,9 +194,9 @@ def test_lists_from_candidates_are_those_of_all_items(rec: Path) -> None:
             assert ids[0] == ids[1], wish
             assert all(np.isfinite(one["log_probability"]) for one in lists[1])
         if step == 0:
-            quick.take_items([new])
-            exact.take_items([new, Item(id="blue-1", title="A red thing, number 2", tags=("red",))])
-            quick.take_items([Item(id="blue-1", title="A red thing, number 2", tags=("red",))])
+            quick.take_items([vars(new)])
+            exact.take_items([vars(new), other])
+            quick.take_items([other])
     exact.database.close()
     quick.database.close()
 

@@ -148,3 +148,40 @@ def test_a_final_ranking_is_kept_with_the_model_and_knows_new_items(learned: Pat
     assert len(scores_V) == len(before) + 1
     assert np.isfinite(scores_V[1:]).all()
     assert scores_V[-1] > np.median(scores_V[1:])  # red, as all that was seen
+
+
+def test_a_new_item_like_a_popular_one_is_near_it(learned: Path) -> None:
+    """Item-kNN knows nothing of a new item, which does not count against it."""
+    model = segue.open_recommender(learned)
+    assert model.final is not None
+    weights = (0.5, 1.5, 0.3, 0.1, 0.0, 0.3, 0.0, 0.0)
+    model.final = FinalRanking(known=model.final.known, weights=weights, method="mixed")
+    session = model.session()
+    model.read(session, [(n, Event(user="u", item=f"red-{n}", time=1e9 + 60 * n)) for n in range(1, 5)])
+    before = model.scores(session)
+    like = model.items[int(before.argmax()) - 1]
+    model.add_items([Item(id="red-new", title=like.title, tags=like.tags, price=like.price)])
+    scores_V = model.scores(session)
+    assert before.max() - scores_V[-1] < 5
+    others = [place for place, item in enumerate(model.items, start=1) if "red" not in item.tags]
+    assert scores_V[-1] > scores_V[others].max() + 5
+    np.testing.assert_allclose(np.diff(scores_V[1:-1]), np.diff(before[1:]), atol=1e-3)  # others stay as they were
+    model.count_events({"red-new": 1000, "red-1": 1000})
+    assert model.scores(session)[-1] > scores_V[-1]  # now it is popular
+    assert model.final.known.popularity_V[model.places["red-new"]] > model.final.known.popularity_V[1:-1].max()
+
+
+def test_values_for_new_items_are_those_of_items_with_a_similar_score() -> None:
+    about = known(pairs())
+    more = about.more(np.zeros(2, dtype=np.float32), np.zeros((2, 0), dtype=np.float32))
+    log_V = np.linspace(-5, -1, ITEMS + 3, dtype=np.float32)
+    log_V[0] = -1e9
+    near_V = more.features(log_V, history((1, 1, 0)))[1]
+    old_V = about.features(log_V[: ITEMS + 1], history((1, 1, 0)))[1]
+    np.testing.assert_array_equal(near_V[: ITEMS + 1], old_V)
+    assert near_V[ITEMS + 1 :].tolist() == pytest.approx([old_V[-5:].mean()] * 2)
+    log_V[-1] = -100.0
+    assert more.features(log_V, history((1, 1, 0)))[1, -1] == pytest.approx(old_V[1:6].mean())
+    never = about.neutral(np.arange(ITEMS + 1) == 3)
+    assert never.popularity_V[3] == about.middle > about.popularity_V[3]
+    assert about.fresh_V is None

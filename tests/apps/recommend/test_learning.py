@@ -4,6 +4,7 @@ import csv
 import gzip
 import json
 import re
+import shutil
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +20,14 @@ from segue.apps.recommend.batches import segments
 from segue.apps.recommend.compare import interleaved, sign_test
 from segue.apps.recommend.demo import prepare_demo
 from segue.apps.recommend.features import popularity
-from segue.apps.recommend.histories import Histories, histories_of, split_by_time, split_last, wanted_events
+from segue.apps.recommend.histories import (
+    Histories,
+    histories_of,
+    late_from,
+    split_by_time,
+    split_last,
+    wanted_events,
+)
 from segue.apps.recommend.learn import fit
 from segue.apps.recommend.measure import come_back, quality, rank, ranks_of_network, states
 from segue.apps.recommend.network import EventNetwork, Objective, network_config, sampled_nll
@@ -87,6 +95,29 @@ def test_cuts_by_time_are_the_same_moment_for_everybody(histories: Histories) ->
         later += times[split.learned_U[user] :].tolist()
     assert max(learned) <= min(later)
     assert abs(len(later) / (len(later) + len(learned)) - 0.2) < 0.02
+
+
+def test_cuts_of_dates_without_hours() -> None:
+    """Whole days are held out, never a part of one; with too few days, nothing is."""
+
+    def split_of(days: list[int]) -> tuple[Histories, list[np.ndarray]]:
+        rows = [{"user": f"u{n % 30}", "item": n % 7, "kind": "view", "time": day} for n, day in enumerate(days)]
+        made = made_histories(rows)
+        split = split_by_time(made, held_back=0.1)
+        learned_N, chosen_N = made.first_events(split.learned_U), made.first_events(split.chosen_U)
+        return made, [made.times_N[learned_N], made.times_N[chosen_N & ~learned_N], made.times_N[~chosen_N]]
+
+    _, (learned, chosen, held) = split_of([n // 100 for n in range(600)])
+    assert sorted(set(learned)) == [0, 1, 2, 3]
+    assert set(chosen) == {4}
+    assert set(held) == {5}
+    assert len(held) == 100
+    made, (learned, chosen, held) = split_of([0] * 100 + [1] * 500)  # most of all that there is
+    assert len(learned) == 600
+    assert not len(chosen)
+    assert not len(held)
+    late = late_from(made, made.lengths)
+    assert (late == made.lengths).all()
 
 
 def test_leaving_one_out(histories: Histories) -> None:
@@ -242,6 +273,42 @@ def test_learning_again_is_measured_before_it_is_used(rec: Path) -> None:
     assert "can be run: model 0001 was loaded" in checked.stderr
     assert "serving on" not in checked.stderr
     assert "must be one of" in command("recommend", "compare", rec, "0001", "0009").stderr
+
+
+def test_learning_again_without_deleted_people(rec: Path) -> None:
+    """A deletion is a reason to learn again; the new model can be used even if it is measured lower."""
+    deleted = len(segue.person_in_recommender(rec, "user-1", delete=True)["events"])
+    done = command("recommend", "improve", rec, "--set", "learning_rate=0.0000001", width=400)
+    assert done.returncode == 0, done.stderr
+    assert f"0 new events, {deleted} deleted." in done.stdout
+    assert "The current model stays in use" in done.stdout
+    assert f"segue recommend roll-back {rec} --to 0002" in done.stdout.replace("\n", " ")
+    assert segue.roll_back_recommender(rec, to="0002") == "0002"
+    with pytest.raises(segue.SegueError, match="must have events that it has not learned from"):
+        segue.improve_recommender(rec, progress=False)
+    segue.person_in_recommender(rec, "user-2", delete=True)
+    found = segue.improve_recommender(rec, settings=quick(epochs=1), progress=False)
+    assert (found.learned, found.model) == (0, "0003")
+    assert found.deleted > 0
+
+
+def test_rolling_back_returns_to_what_was_in_use(rec: Path, tmp_path: Path) -> None:
+    for name in ("0002", "0003"):  # the second was never in use
+        shutil.copytree(rec / "models" / "0001", rec / "models" / name)
+    RECOMMEND.use_model(rec, "0003", instead_of="0001")
+    segue.copy_recommender(rec, tmp_path / "copy")
+    for folder in (rec, tmp_path / "copy"):
+        assert segue.roll_back_recommender(folder) == "0001"
+        with pytest.raises(segue.SegueError, match=r"is the first\. To use another one, .*: 0002, 0003"):
+            segue.roll_back_recommender(folder)
+    assert segue.roll_back_recommender(rec, to="0002") == "0002"
+    assert segue.roll_back_recommender(rec, to="0003") == "0003"
+    assert segue.roll_back_recommender(rec) == "0002"
+    assert segue.roll_back_recommender(rec) == "0001"
+    values = json.loads((rec / "recommend.json").read_text())
+    del values["earlier"]  # as earlier versions wrote it
+    (rec / "recommend.json").write_text(json.dumps(values | {"model": "0003"}))
+    assert segue.roll_back_recommender(rec) == "0002"
 
 
 def test_a_demo_learns_from_a_folder(tmp_path: Path) -> None:

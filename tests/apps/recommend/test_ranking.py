@@ -73,10 +73,32 @@ def test_rules_of_the_house_are_obeyed_whoever_asks(rec: Path) -> None:
     assert wish.first == ["green-5", "red-1"]
     assert wish.boost == {"red": -19.0}
     assert wish.most_of_tag == 2
-    for wrong in ('{"first": "all"}', '{"pin": []}', "{", "[]"):
+    for wrong in ('{"first": "all"}', '{"pin": []}', "{", "[]", "[" * 100_000):
         (rec / "rules.json").write_text(wrong)
         with pytest.raises(segue.SegueError, match=r"rules\.json must have rules"):
             segue.recommend(rec, "user-1", count=3)
+
+
+def test_pinned_items_obey_the_limits(rec: Path) -> None:
+    pinned = {"first": ["red-0", "red-1", "red-2", "green-1"], "seen": True}
+
+    def listed(rules: dict[str, object]) -> list[str]:
+        (rec / "rules.json").write_text(json.dumps(rules))
+        return [one.item.id for one in segue.recommend(rec, "user-1", count=9, wish=pinned)]
+
+    assert listed({})[:4] == ["red-0", "red-1", "red-2", "green-1"]
+    for rules in ({"at_most": {"red": 1}}, {"most_of_tag": 1}):
+        found = listed(rules)
+        assert found[:2] == ["red-0", "green-1"]
+        assert [id for id in found if id.startswith("red")] == ["red-0"]
+    found = listed({"first": ["red-7"], "at_most": {"red": 1}})  # what the rules pin comes first
+    assert found[:2] == ["red-7", "green-1"]
+
+
+def test_a_file_nested_too_deeply_is_refused(rec: Path) -> None:
+    (rec / "recommend.json").write_text("[" * 100_000)
+    with pytest.raises(segue.SegueError, match="must be a recommender of this version"):
+        segue.recommend(rec, "user-1")
 
 
 def test_a_reason_lies_behind_the_last_segment(learned: Path) -> None:
@@ -96,7 +118,7 @@ def test_a_reason_lies_behind_the_last_segment(learned: Path) -> None:
     assert attention[: 17 - 9].sum() > 0  # farther than one layer looks
     places = np.argsort(-whole)[:4].tolist()
     for place, reason in zip(places, reasons(model, session, places), strict=True):
-        assert reason is None or reason.fall >= 0.01
+        assert reason is None or reason.fall >= 0.05
         if reason is not None:
             without = [one for one in session.recent if one[0] != reason.item]
             assert len(without) < len(session.recent), place

@@ -11,6 +11,7 @@ import pytest
 
 import segue
 from segue.apps.recommend.build import material
+from segue.apps.recommend.ranking import parse_wish
 from segue.apps.recommend.store import RECOMMEND, add_events
 from segue.apps.recommend.tables import MOST_KINDS, Event, parse_kinds, read_events, read_items, to_event, to_item
 from tests.apps.recommend.shop import events, items, quick
@@ -60,6 +61,9 @@ def test_missing_cells() -> None:
     priceless = to_item({"id": "x", "price": 10**400})
     assert not isinstance(priceless, str)
     assert priceless.price is None
+    negative = to_item({"id": "x", "price": -1})
+    assert not isinstance(negative, str)
+    assert negative.price is None
 
 
 def test_times_of_some_rows(tmp_path: Path) -> None:
@@ -72,6 +76,43 @@ def test_times_of_some_rows(tmp_path: Path) -> None:
     problems.clear()
     assert [(one.item, one.time) for one in read_events(tmp_path / "none.csv", problems)] == [("x", 0.0), ("y", 1.0)]
     assert not problems
+
+
+def test_dates_without_separators(tmp_path: Path) -> None:
+    """20240501 is a date where most times of this form are dates; elsewhere it is a number."""
+
+    def read(*times: object) -> tuple[list[float], int]:
+        rows = "".join(f"a,x,{time}\n" for time in times)
+        (tmp_path / "a.csv").write_text(f"user,item,time\n{rows}")
+        problems: Counter[str] = Counter()
+        return [one.time for one in read_events(tmp_path / "a.csv", problems)], sum(problems.values())
+
+    first = 1714521600.0  # 2024-05-01
+    assert read("20240501", "20240502") == ([first, first + 86_400], 0)
+    assert read("2024-05-01", "20240502", "20240503") == ([first, first + 86_400, first + 2 * 86_400], 0)
+    assert read("20240501", "20240502", "20241332") == ([first, first + 86_400], 1)
+    numbers = list(range(20_239_990, 20_240_500))
+    assert read(*numbers) == ([float(one) for one in numbers], 0)
+    assert read("1000", "1001") == ([1000.0, 1001.0], 0)
+
+
+def test_ids_without_control_characters() -> None:
+    for id in ("a\nb", "a\x7f", "a\u2028b"):
+        assert "control characters" in str(to_event({"user": id, "item": "b", "time": 1}, otherwise=None))
+        assert "control characters" in str(to_event({"user": "a", "item": id, "time": 1}, otherwise=None))
+        assert "control characters" in str(to_item({"id": id}))
+    event = to_event({"user": " a ", "item": "b\n", "time": 1}, otherwise=None)
+    assert isinstance(event, Event)
+    assert (event.user, event.item) == ("a", "b")
+
+
+def test_many_events_at_the_latest_time_are_told(tmp_path: Path) -> None:
+    rows = "".join(f"u{n % 5},i{n % 7},{'2024-05-01' if n < 20 else '2024-05-02'}\n" for n in range(60))
+    (tmp_path / "a.csv").write_text(f"user,item,time\n{rows}")
+    code, text = said(tmp_path / "a.csv")
+    assert code == 0, text
+    assert "Too many events share the latest time (40 of 60) to hold any out" in text
+    assert "Too many events share" in (tmp_path / "rec" / "models" / "0001" / "report.md").read_text()
 
 
 def test_columns_that_are_not_there_are_named(tmp_path: Path) -> None:
@@ -133,6 +174,43 @@ def test_weights_and_settings_that_cannot_be_are_refused(tmp_path: Path) -> None
     with pytest.raises(segue.SegueError, match=r"heads must divide width; got 3 and 16\. Use heads=2"):
         learned(rows, tmp_path / "rec", settings=quick(heads=3))
     assert not list(tmp_path.iterdir())
+
+
+def test_what_is_shown_of_a_small_shop(tmp_path: Path) -> None:
+    """Only kinds that occur, no figures where nothing was measured, one event is no plural; others cannot read it."""
+    rows = [{"user": f"u{n % 5}", "item": f"i{n % 7}", "time": n, "kind": "rent"} for n in range(60)]
+    rows.append({"user": "one", "item": "i1", "time": 0, "kind": "view"})
+    learned(rows, tmp_path / "rec", kinds={"gift": 2.0})
+    about = json.loads((tmp_path / "rec" / "models" / "0001" / "model.json").read_text())
+    assert about["occurring"] == ["rent", "view", "gift"]
+    assert about["kinds"].keys() > set(about["occurring"])
+    assert (tmp_path / "rec" / RECOMMEND.sqlite).stat().st_mode & 0o777 == 0o600
+    report = (tmp_path / "rec" / "models" / "0001" / "report.md").read_text()
+    (line,) = (line for line in report.splitlines() if line.startswith("| item-kNN"))
+    assert line.split("|")[5].strip() == "–"
+    for count in (0, -1):
+        with pytest.raises(segue.SegueError, match="count must be at least 1"):
+            segue.recommend(tmp_path / "rec", "u1", count=count)
+    with pytest.raises(segue.SegueError, match="only_tags of a wish must be tags of items"):
+        segue.recommend(tmp_path / "rec", "u1", wish={"only_tags": ["tea"]})
+    done = command("recommend", "person", tmp_path / "rec", "one", "--delete", width=500)
+    assert "Deleted: 1 event, 0 saved sessions." in done.stdout
+    assert "Trained on these events: 0001." in done.stdout
+
+
+def test_wishes_and_settings_in_python_are_explained(tmp_path: Path) -> None:
+    with pytest.raises(segue.SegueError, match=r"width must be a multiple of 8; got 9"):
+        segue.RecommenderSettings(width=9)
+    with pytest.raises(segue.SegueError, match=r"wdth is not a setting\. Did you mean width"):
+        segue.RecommenderSettings(wdth=8)  # type: ignore[call-arg]
+    assert segue.RecommenderSettings(width=16).model_copy(update={"layers": 3}).layers == 3
+    for wrong, text in (
+        ({"x": 1}, r"wish must have fields of .*only_tags.*; got 'x'"),
+        ({"diversity": 2}, r"diversity of a wish must be less than or equal to 1; got 2"),
+        ({"only_tags": "tea"}, r"only_tags of a wish must be a valid list; got 'tea'"),
+    ):
+        with pytest.raises(segue.SegueError, match=text):
+            parse_wish(wrong)
 
 
 def test_a_column_of_texts_is_no_column_of_kinds(tmp_path: Path) -> None:

@@ -91,6 +91,29 @@ def test_a_new_item_can_be_listed_at_once(agent: httpx.Client, operator: httpx.C
     assert asked(agent, "eve")
 
 
+def test_fields_that_are_left_out_keep_their_values(agent: httpx.Client, operator: httpx.Client) -> None:
+    item = {"id": "mug/1", "title": "A mug", "tags": ["mug"], "price": 12}
+
+    def found() -> dict[str, Any]:
+        (one,) = agent.get("/v1/items", params={"words": "mug/1"}).json()["items"]
+        return {name: one[name] for name in ("title", "tags", "price")}
+
+    assert operator.post("/v1/items", json={"items": [item]}).json() == {"new": 1}
+    assert operator.post("/v1/items", json={"items": [{"id": "mug/1", "price": 99}]}).json() == {"new": 0}
+    assert found() == {"title": "A mug", "tags": ["mug"], "price": 99}
+    changes = [{"id": "mug/1", "price": None}, {"id": "mug/1", "title": "A cup"}]
+    assert operator.post("/v1/items", json={"items": changes}).is_success
+    assert found() == {"title": "A cup", "tags": ["mug"], "price": None}
+    assert operator.post("/v1/items", json={"items": [{"id": "mug/1", "price": -1}]}).status_code == 400
+    assert agent.delete("/v1/items/mug/1").status_code == 403
+    assert operator.delete("/v1/items/mug/1").json() == {"item": "mug/1", "withdrawn": True}
+    assert agent.get("/v1/items", params={"words": "mug/1"}).json()["items"] == []
+    assert operator.delete("/v1/items/nothing").status_code == 404
+    assert operator.post("/v1/items", json={"items": [{"id": "mug/1"}]}).is_success
+    assert found() == {"title": "A cup", "tags": ["mug"], "price": None}
+    assert operator.delete("/v1/items/mug/1").is_success
+
+
 def test_a_reason_is_one_of_the_events(agent: httpx.Client) -> None:
     seen = ["blue-1", "blue-2", "blue-3", "blue-4"]
     posted(agent, "fay", *seen)
@@ -126,11 +149,17 @@ def test_people_are_found_and_deleted(agent: httpx.Client, operator: httpx.Clien
         ("/v1/events", {"events": [{"user": "a", "item": "red-1"}] * 1001}, 400),
         ("/v1/recommend", {"user": "a", "count": 101}, 400),
         ("/v1/recommend", {"user": "a", "wish": {"unknown": 1}}, 400),
+        ("/v1/recommend", {"user": "a", "wish": {"only_tags": ["red", "Red"]}}, 400),
+        ("/v1/recommend", {"user": "a", "wish": {"boost": {"Red": 1}}}, 400),
+        ("/v1/similar", {"item": "red-1", "wish": {"only_tags": ["Red"]}}, 400),
         ("/v1/recommend", {"user": "a", "then": [{"item": "nothing"}]}, 404),
         ("/v1/recommend", {"user": "a", "model": "0009"}, 404),
         ("/v1/recommend", {"user": "a", "model": "../x"}, 400),
         ("/v1/similar", {"item": "nothing"}, 404),
         ("/v1/events", {"events": [{"user": "a\0", "item": "red-1"}]}, 400),
+        ("/v1/events", {"events": [{"user": "a\nb", "item": "red-1"}]}, 400),
+        ("/v1/events", {"events": [{"user": "a", "item": "red\u2028-1"}]}, 400),
+        ("/v1/events", {"events": [{"user": "  ", "item": "red-1"}]}, 400),
     ],
 )
 def test_what_cannot_be_answered_is_refused(agent: httpx.Client, path: str, body: object, status: int) -> None:
@@ -138,6 +167,15 @@ def test_what_cannot_be_answered_is_refused(agent: httpx.Client, path: str, body
     assert response.status_code == status
     assert response.json()["error"]["message"]
     assert "/rec" not in response.json()["error"]["message"]  # nobody is told where it is
+
+
+def test_ids_have_no_spaces_around_them(agent: httpx.Client, operator: httpx.Client) -> None:
+    posted(agent, " hal ", " red-1")
+    assert [one["item"] for one in agent.get("/v1/users/hal").json()["events"]] == ["red-1"]
+    assert ids(asked(agent, "hal ")) == ids(asked(agent, "hal"))
+    assert operator.delete("/v1/operator/people/%20hal").json()["deleted_events"] == 1
+    refused = agent.post("/v1/events", json={"events": [{"user": "a\nb", "item": "red-1"}]}).json()["error"]
+    assert "events[0].user must be a text without control characters" in refused["message"]
 
 
 def test_a_stranger_is_refused(server: Server) -> None:

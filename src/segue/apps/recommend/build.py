@@ -19,7 +19,7 @@ from segue.apps.recommend.learn import Learned, learn
 from segue.apps.recommend.model import Recommender
 from segue.apps.recommend.report import TITLE, report, summary
 from segue.apps.recommend.settings import RecommenderSettings
-from segue.apps.recommend.tables import MOST_KINDS, Item
+from segue.apps.recommend.tables import KINDS, MOST_KINDS, Item
 from segue.errors import DataError
 from segue.report.pages import to_html, to_markdown
 
@@ -118,6 +118,7 @@ def build(
         "settings": settings.model_dump() | {"vectors": vectors},
         "given": given,
         "weights": dict(weights),
+        "occurring": _occurring(found, weights),
         "last_event": int(found.histories.numbers_N.max()),
         "held_from": latest_time(found.histories, split.chosen_U),
         "summary": summary(found.histories, learned, items=len(found.items), with_text=with_text, left_out=left_out),
@@ -138,6 +139,13 @@ def build(
         learned=learned,
         about=about,
     )
+
+
+def _occurring(found: Material, weights: Mapping[str, float]) -> list[str]:
+    """Return the kinds of the events, the most frequent first, then others that were given a weight of their own."""
+    counts_K = np.bincount(found.histories.kinds_N, minlength=len(found.kinds) + 1)
+    names = sorted(found.kinds, key=lambda name: -counts_K[found.kinds[name]])
+    return [name for name in names if counts_K[found.kinds[name]] or weights.get(name) != KINDS.get(name)]
 
 
 def _check_weights(found: Material, split: Split, kind_weights: Sequence[float]) -> None:

@@ -34,6 +34,9 @@ ALONE: Mapping[str, tuple[float, ...]] = {
 MIXED = "mixed"
 FLOOR = 1e-4
 """Similarity share of items that are no neighbours of a recent item."""
+BEST, AROUND = 1000, 5
+"""Number of known items, the best by the network, that values for new items are taken from, and the minimum number of
+them that are averaged."""
 PULL = 1e-3
 """Strength of the L2 penalty that pulls the weights towards the network alone."""
 FROM_EACH = 300
@@ -59,6 +62,8 @@ class Known:
 
     kinds_K: Floats
     """Weight of each kind of event."""
+    fresh_V: NDArray[np.bool_] | None = None
+    """Items without training events, of which item-kNN knows nothing; None if there are none."""
 
     def features(self, log_C: Floats, history_N3: Ints, places_C: Ints | None = None) -> Floats:
         """Return the features of some items, or of all, given their log-probabilities by the network: [F, C]. The last
@@ -72,6 +77,9 @@ class Known:
         near_V = self._neighbour_shares(items_N)
         shares_V[: len(near_V)] = near_V
         found[1] = np.log(shares_V[of_C] + FLOOR)
+        if self.fresh_V is not None:
+            fresh_C = self.fresh_V[of_C]
+            found[1, fresh_C] = _expected(log_C, found[1], fresh_C)
         found[2], found[3] = self.popularity_V[of_C], self.trend_V[of_C]
         if len(items_N):
             found[4] = -np.abs(self.price_V[of_C] - self.price_V[items_N].mean())
@@ -97,22 +105,59 @@ class Known:
         total = float(near_V.sum())
         return near_V / total if total > 0 else near_V
 
-    def more(self, prices_N: Floats, tags_NT: Floats) -> "Known":
-        """Return this with new items, whose popularity is unknown: it is set to the median."""
-        count = len(prices_N)
-        middle = float(np.median(self.popularity_V[1:])) if len(self.popularity_V) > 1 else 0.0
+    @property
+    def middle(self) -> float:
+        """The median popularity."""
+        return float(np.median(self.popularity_V[1:])) if len(self.popularity_V) > 1 else 0.0
+
+    def neutral(self, fresh_V: NDArray[np.bool_]) -> "Known":
+        """Return this with neutral values for items without training events: at least the median popularity, no trend,
+        and the similarity that known items with a similar score of the network have."""
         return replace(
             self,
-            popularity_V=np.append(self.popularity_V, np.full(count, middle, dtype=np.float32)),
+            popularity_V=np.where(fresh_V, np.maximum(self.popularity_V, self.middle), self.popularity_V),
+            trend_V=np.where(fresh_V, 0, self.trend_V),
+            fresh_V=fresh_V,
+        )
+
+    def more(self, prices_N: Floats, tags_NT: Floats) -> "Known":
+        """Return this with new items, which have neutral values."""
+        count = len(prices_N)
+        fresh_V = np.zeros(len(self.popularity_V), dtype=bool) if self.fresh_V is None else self.fresh_V
+        return replace(
+            self,
+            popularity_V=np.append(self.popularity_V, np.full(count, self.middle, dtype=np.float32)),
             trend_V=np.append(self.trend_V, np.zeros(count, dtype=np.float32)),
             price_V=np.append(self.price_V, prices_N),
             tags_VT=np.concatenate([self.tags_VT, tags_NT]),
+            fresh_V=np.append(fresh_V, np.ones(count, dtype=bool)),
         )
 
     def change(self, places_N: Ints, prices_N: Floats, tags_NT: Floats) -> None:
         """Set price and tags of known items."""
         self.price_V[places_N] = prices_N
         self.tags_VT[places_N] = tags_NT
+
+
+def _expected(log_C: Floats, near_C: Floats, fresh_C: NDArray[np.bool_]) -> Floats:
+    """Return values of item-kNN for the fresh items: the mean of those of the known items, among the best by the
+    network, whose log-probability is nearest."""
+    known = np.flatnonzero(~fresh_C & (log_C > -1e8))
+    if not len(known):
+        return near_C[fresh_C]
+    if len(known) > BEST:
+        known = known[np.argpartition(-log_C[known], BEST)[:BEST]]
+    known = known[np.argsort(log_C[known])]
+    span = min(len(known), max(AROUND, len(known) // AROUND))
+    found = np.interp(log_C[fresh_C], _means(log_C[known], span), _means(near_C[known], span))
+    return np.asarray(found, dtype=np.float32)
+
+
+def _means(values_C: Floats, span: int) -> NDArray[np.float64]:
+    """Return the means of all `span` consecutive values."""
+    sums = np.append(0, np.cumsum(values_C, dtype=np.float64))
+    found: NDArray[np.float64] = (sums[span:] - sums[:-span]) / span
+    return found
 
 
 def known_items(

@@ -69,7 +69,8 @@ def write_model(folder: Path, model: Recommender, about: dict[str, Any]) -> None
     (folder / MODEL).write_text(json.dumps(values, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
     with (folder / ITEMS).open("w", encoding="utf-8") as file:
         for item in model.items[: model.learned]:
-            file.write(json.dumps(vars(item), ensure_ascii=False) + "\n")
+            known = {name: value for name, value in vars(item).items() if name != "withdrawn"}  # of the database
+            file.write(json.dumps(known, ensure_ascii=False) + "\n")
     tensors: dict[str, Tensor] = {f"network.{name}": value for name, value in network.state_dict().items()}
     tensors["counts"] = torch.from_numpy(model.counts_V[: model.learned + 1].copy())
     if model.final is not None:

@@ -100,10 +100,24 @@ class Split:
 
 
 def split_by_time(histories: Histories, *, held_back: float) -> Split:
-    """Split at two points in time, the same for all users, so that nothing leaks from the future of any user."""
+    """Split at two points in time, the same for all users, so that nothing leaks from the future of any user. Where
+    many events share a time, as dates without hours do, the cut is at an earlier time."""
     times = np.sort(histories.times_N)
-    first, second = (times[int((len(times) - 1) * (1 - share))] for share in (2 * held_back, held_back))
-    return Split(learned_U=_before(histories, first), chosen_U=_before(histories, second))
+    first, second = (float(times[int((len(times) - 1) * (1 - share))]) for share in (2 * held_back, held_back))
+    second = _cut(times, second, end=float(times[-1]))
+    return Split(
+        learned_U=_before(histories, _cut(times, first, end=second)),
+        chosen_U=_before(histories, second),
+    )
+
+
+def _cut(times: Floats, time: float, *, end: float) -> float:
+    """Return a time, or the latest of the sorted `times` before `end` if it is not before that: no events would be
+    between them. It is not moved if fewer than half of the events would be left."""
+    if time < end:
+        return time
+    earlier = times[times < end]
+    return float(earlier[-1]) if 2 * len(earlier) >= len(times) else time
 
 
 def split_last(histories: Histories) -> Split:
@@ -141,7 +155,8 @@ def late_from(histories: Histories, until_U: Ints) -> Ints:
     )
     if not len(read_N):
         return until_U
-    return np.minimum(_before(histories, float(np.quantile(read_N, 0.9))), until_U)
+    cut = _cut(np.sort(read_N), float(np.quantile(read_N, 0.9)), end=float(read_N.max()))
+    return np.minimum(_before(histories, cut), until_U)
 
 
 def wanted_events(histories: Histories, start_U: Ints, stop_U: Ints, *, most: int, seed: int) -> list[tuple[int, int]]:

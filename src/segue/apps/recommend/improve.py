@@ -33,6 +33,8 @@ class RecommenderImprovement:
     """Name of the new model."""
     learned: int
     """Number of events since the current model was trained."""
+    deleted: int
+    """Number of events that the current model was trained on and that were deleted since."""
     asked: int
     """Number of held-out events."""
     before: float
@@ -64,10 +66,11 @@ def _improve(
     with RECOMMEND.opened(folder) as database:
         found = material(database, about["weights"])
     new = int((found.histories.numbers_N > about["last_event"]).sum())
-    if not new and not changes:
+    deleted = int(about["summary"]["events"]) - (len(found.histories.numbers_N) - new)
+    if not new and deleted <= 0 and not changes:
         raise ConfigError(
-            f"{folder} must have events that it has not learned from; got none. Send some to the running recommender, "
-            "or change a setting, e.g. --set objective=permutation."
+            f"{folder} must have events that it has not learned from, or fewer than it has learned from; got the same. "
+            "Send some to the running recommender, or change a setting, e.g. --set objective=permutation."
         )
     built = build(
         found,
@@ -83,14 +86,22 @@ def _improve(
     fair = later_than(found.histories, built.learned.wanted, [about.get("held_from")])
     wanted = [one for one, fits in zip(built.learned.wanted, fair, strict=True) if fits]
     ranks = ranks_of_model(old, built.model, found.histories, wanted)
-    was, now = quality(ranks).ndcg, quality(built.learned.held["segue"][fair]).ndcg
+    was, now = quality(ranks).ndcg, quality(ranks_of_model(built.model, built.model, found.histories, wanted)).ndcg
     built.about["improved"] = {"from": before, "asked": len(ranks), "before": was, "now": now}
     name = next_name(folder)
     RECOMMEND.write_model(folder, name, built.write)
     switched = len(ranks) > 0 and now >= was
     if switched:
         RECOMMEND.use_model(folder, name, instead_of=before)
-    return RecommenderImprovement(model=name, learned=new, asked=len(ranks), before=was, now=now, switched=switched)
+    return RecommenderImprovement(
+        model=name,
+        learned=new,
+        deleted=max(0, deleted),
+        asked=len(ranks),
+        before=was,
+        now=now,
+        switched=switched,
+    )
 
 
 def ranks_of_model(

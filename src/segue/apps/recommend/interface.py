@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
 from segue.api.errors import python_errors
 from segue.api.progress import StatusLine
 from segue.api.tables import TableLike, table_source
@@ -18,14 +16,13 @@ from segue.apps.recommend.compare import RecommenderComparison, compare
 from segue.apps.recommend.folder import models_with, read_model
 from segue.apps.recommend.improve import RecommenderImprovement, improve
 from segue.apps.recommend.model import Recommender
-from segue.apps.recommend.ranking import Wish, choose
+from segue.apps.recommend.ranking import choose, parse_wish, unknown_tag
 from segue.apps.recommend.reasons import reasons
 from segue.apps.recommend.rules import read_rules, with_rules
 from segue.apps.recommend.settings import RecommenderSettings
 from segue.apps.recommend.store import RECOMMEND
 from segue.apps.recommend.tables import Item, parse_kinds, read_events, read_items
 from segue.arguments import Positive, Seed
-from segue.config.messages import explain
 from segue.errors import ConfigError, DataError
 from segue.files import check_folder, write_folder
 
@@ -146,6 +143,8 @@ def learn_recommender(
 
     inputs = [one for one in (events, items) if isinstance(one, str | Path)]
     write_folder(Path(out), write, kind="recommend", inputs=inputs)
+    if (Path(out) / RECOMMEND.sqlite).is_file():
+        (Path(out) / RECOMMEND.sqlite).chmod(0o600)
     line.clear()
     return describe_recommender(out)
 
@@ -199,8 +198,9 @@ def open_recommender(folder: str | Path) -> Recommender:
     place = Path(folder)
     model = read_model(place / MODELS / RECOMMEND.current_model(place))
     with RECOMMEND.opened(place) as database:
-        known = database.do(store.all_items)
+        known, counted = database.do(lambda connection: (store.all_items(connection), store.events_by_item(connection)))
     model.add_items(item for _, item in known)
+    model.count_events(counted)
     return model
 
 
@@ -224,6 +224,7 @@ def recommend(
 
     Raises:
         CheckpointError: If the folder is not a recommender.
+        ConfigError: If the wish is not valid, or asks for a tag that no item has.
 
     Examples:
         >>> rows = [{"user": f"u{n % 5}", "item": f"i{n % 7}", "time": n} for n in range(60)]
@@ -236,7 +237,13 @@ def recommend(
     with RECOMMEND.opened(Path(folder)) as database:
         events = database.do(lambda connection: store.history(connection, user))
     session = model.read_history(events)
-    asked = with_rules(read_rules(Path(folder)), _wish(wish or {}))
+    given = parse_wish(wish or {})
+    if (unknown := unknown_tag(model, given)) is not None:
+        raise ConfigError(
+            f"{unknown[0]} of a wish must be tags of items, in the same case; got {unknown[1]!r}, which no item has. "
+            "Use another tag."
+        )
+    asked = with_rules(read_rules(Path(folder)), given)
     scores_V = model.scores(session)
     places = choose(model, scores_V, asked, count=count, seen=session.seen)
     found = reasons(model, session, places) if why else [None for _ in places]
@@ -268,7 +275,7 @@ def improve_recommender(
         NDCG@10 of the current model and of the new one on the same held-out events, and whether it switched.
 
     Raises:
-        ConfigError: If there are neither new events nor changed settings, or a setting is not valid.
+        ConfigError: If there are neither new nor deleted events nor changed settings, or a setting is not valid.
         CheckpointError: If the folder is not a recommender.
 
     Examples:
@@ -298,7 +305,7 @@ def roll_back_recommender(folder: str | Path, *, to: str | None = None) -> str:
 
     Args:
         folder: Folder of the recommender. It may be running.
-        to: Model to return to. Default: the previous one.
+        to: Model to return to. Default: the one that was in use before.
 
     Returns:
         Name of the model now in use.
@@ -404,11 +411,3 @@ def person_in_recommender(folder: str | Path, person: str, *, delete: bool = Fal
             database.clean()
             found["models"] = models_with(Path(folder), found["events"])
     return found
-
-
-def _wish(given: Mapping[str, Any]) -> Wish:
-    try:
-        return Wish.model_validate(given)
-    except ValidationError as error:
-        problems = [f"wish.{explain(detail, Wish)}" for detail in error.errors()]
-        raise ConfigError(" ".join(problems)) from None

@@ -4,12 +4,14 @@ In: events. Out: a state for each user, from which one matrix product scores all
 texts, and can be recommended at once.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from safetensors import SafetensorError
 from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 from torch import Tensor
@@ -48,7 +50,7 @@ class Session:
     last: float | None = None
     """Time of the last event."""
     number: int = 0
-    """Number of the last event in the database."""
+    """Highest number of an event that it has read, in the database."""
 
     def fork(self) -> "Session":
         """Return an independent copy, for what-if questions."""
@@ -82,7 +84,9 @@ class Recommender:
     ) -> None:
         """`items` are those the network was trained with, in the order of its vocabulary; `window` is the number of
         last events that the final ranking and masked models use. Without a final ranking, the network ranks."""
-        self.final = final
+        fresh_V = counts_V == 0
+        fresh_V[0] = False
+        self.final = None if final is None else replace(final, known=final.known.neutral(fresh_V))
         self.network, self.features, self.kinds = network.eval(), features, dict(kinds)
         self.window, self.repeats = window, repeats
         self.learned = len(items)
@@ -93,10 +97,15 @@ class Recommender:
             self.table_VD = network.table().clone()
             self.bias_V = network.bias.detach().clone()
         self.counts_V = counts_V
+        """Number of training events of each item."""
+        self._later: Counter[int] = Counter()
         fresh = self.bias_V[1:][torch.from_numpy(counts_V[1:] > 0)]
         self._fresh_bias = float(fresh.median()) if len(fresh) else 0.0
         for place in np.nonzero(counts_V[1:] == 0)[0].tolist():  # never seen in training: its bias is unknown
             self.bias_V[place + 1] = self._fresh_bias
+        self.listed_V = np.array([False, *(self._is_listed(place) for place in range(1, len(self.items) + 1))])
+        """Whether each item may be listed: it has a text or was seen in training, and is not withdrawn. An item that is
+        known by its id alone, from an event, has a vector that says nothing."""
         self.revision = 0
         """Number of times that vectors of known items have changed."""
         self._use_texts()
@@ -130,6 +139,10 @@ class Recommender:
         self._append([item for item in given if item.id not in self.places], features_NF[new])
         return int(new.sum())
 
+    def _is_listed(self, place: int) -> bool:
+        item = self.items[place - 1]
+        return not item.withdrawn and (bool(item.text) or self.counts_V[place] > 0)
+
     def _is_other(self, item: Item) -> bool:
         place = self.places.get(item.id)
         return place is None or self.items[place - 1] != item
@@ -147,6 +160,8 @@ class Recommender:
         for item in items:
             self.items.append(item)
             self.places[item.id] = len(self.items)
+        first = len(self.listed_V)
+        self.listed_V = np.append(self.listed_V, [self._is_listed(place) for place in range(first, first + len(items))])
 
     @torch.no_grad()
     def _update(self, items: Sequence[Item], features_NF: NDArray[np.float32]) -> None:
@@ -166,6 +181,22 @@ class Recommender:
         self.revision += 1
         for place, item in zip(places.tolist(), items, strict=True):
             self.items[place - 1] = item
+            self.listed_V[place] = self._is_listed(place)
+
+    def count_events(self, events: Mapping[str, int]) -> None:
+        """Count events since training, by item, for the popularity of items that had none in training."""
+        if self.final is None:
+            return
+        places = [self.places[id] for id in events if id in self.places]
+        places = [place for place in places if self.counts_V[place] == 0]
+        if not places:
+            return
+        self._later.update({place: events[self.items[place - 1].id] for place in places})
+        logs_V = np.log1p(self.counts_V[1 : self.learned + 1].astype(np.float64))
+        logs_N = np.log1p([self._later[place] for place in places])
+        known = self.final.known
+        found_N = (logs_N - logs_V.mean()) / max(float(logs_V.std()), 1e-3)
+        known.popularity_V[places] = np.maximum(known.popularity_V[places], found_N)
 
     def _price_and_tags(self, features_NF: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         """Return the price and the tags of items as the final ranking knows them, from their features."""
@@ -195,7 +226,7 @@ class Recommender:
             session.recent.append(triple)
             del session.recent[: -self.reach]
             session.seen.add(triple[0])
-            session.last, session.number = event.time, number
+            session.last, session.number = event.time, max(session.number, number)
             session.hidden_D = self._step(session, [triple])
 
     @checks_arguments
@@ -206,7 +237,7 @@ class Recommender:
         for number, event in events:
             triples.append(self._triple(session, event))
             session.seen.add(triples[-1][0])
-            session.last, session.number = event.time, number
+            session.last, session.number = event.time, max(session.number, number)
         session.recent = triples[-self.reach :]
         if self.streamer is None:
             session.hidden_D = self._step(session, []) if triples else None
@@ -322,19 +353,22 @@ class Recommender:
         return save_tensors({name: value.contiguous() for name, value in tensors.items()})
 
     def restored(self, state: bytes, number: int) -> Session:
-        """Restore a serialized session, bit for bit."""
-        tensors = load_tensors(state)
-        cache = None
-        if self.streamer is not None:
-            cache = self.streamer.new_cache()
-            cache.restore({name[6:]: value for name, value in tensors.items() if name.startswith("cache.")})
-        last = tensors["last"].tolist()
-        recent = [(int(item), int(kind), int(gap)) for item, kind, gap in tensors["recent"].tolist()]
-        return Session(
-            cache=cache,
-            recent=recent,
-            hidden_D=tensors["hidden"] if len(tensors["hidden"]) else None,
-            seen=set(tensors["seen"].tolist()),
-            last=last[0] if last else None,
-            number=number,
-        )
+        """Restore a serialized session, bit for bit; raise DataError if it is damaged."""
+        try:
+            tensors = load_tensors(state)
+            cache = None
+            if self.streamer is not None:
+                cache = self.streamer.new_cache()
+                cache.restore({name[6:]: value for name, value in tensors.items() if name.startswith("cache.")})
+            last = tensors["last"].tolist()
+            recent = [(int(item), int(kind), int(gap)) for item, kind, gap in tensors["recent"].tolist()]
+            return Session(
+                cache=cache,
+                recent=recent,
+                hidden_D=tensors["hidden"] if len(tensors["hidden"]) else None,
+                seen=set(tensors["seen"].tolist()),
+                last=last[0] if last else None,
+                number=number,
+            )
+        except (SafetensorError, KeyError, ValueError, TypeError, RuntimeError) as error:
+            raise DataError(f"a saved session must be one of this model; got {str(error)[:80]}.") from None

@@ -5,16 +5,29 @@ diversity and novelty change the order of the remaining items.
 """
 
 from collections import Counter
-from collections.abc import Sequence
-from typing import Annotated
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
 from segue.apps.recommend.model import Recommender
+from segue.apps.recommend.tables import LONGEST_NAME, has_control
+from segue.config.messages import explain
+from segue.errors import ConfigError
 
-Name = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[^\x00]*$")]
+
+def _printable(value: str) -> str:
+    if has_control(value):
+        raise ValueError("be a text without control characters, such as line breaks")
+    return value
+
+
+Name = Annotated[
+    str, StringConstraints(strip_whitespace=True, min_length=1, max_length=LONGEST_NAME), AfterValidator(_printable)
+]
+"""An id, a tag or a kind, without spaces around it, as in tables."""
 Boost = Annotated[float, Field(ge=-20, le=20, allow_inf_nan=False)]
 Dial = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 CANDIDATES = 200
@@ -35,7 +48,7 @@ class Rules(BaseModel):
     boost_items: Annotated[dict[Name, Boost], Field(max_length=10_000)] = {}
     """Values added to the log-probability of single items."""
     first: Annotated[list[Name], Field(max_length=100)] = []
-    """Ids of items pinned to the top of the list, unless a filter excludes them."""
+    """Ids of items pinned to the top of the list, unless a filter or a limit excludes them."""
     most_of_tag: Annotated[int | None, Field(ge=1, le=1000)] = None
     """Maximum number of items with the same first tag. Default: unlimited."""
     at_most: Annotated[dict[Name, Annotated[int, Field(ge=1, le=1000)]], Field(max_length=100)] = {}
@@ -59,10 +72,27 @@ class Wish(Rules):
     """Novelty, from 0 (no adjustment) to 1 (items with few events)."""
 
 
+def parse_wish(values: Mapping[str, Any]) -> Wish:
+    """Return a wish from plain values; raise ConfigError if one is not valid."""
+    try:
+        return Wish.model_validate(dict(values))
+    except ValidationError as error:
+        raise ConfigError(" ".join(f"wish.{explain(detail, Wish)}" for detail in error.errors())) from None
+
+
+def unknown_tag(model: Recommender, wish: Wish) -> tuple[str, str] | None:
+    """Return the field and the tag of a wish for items with a tag that no item has; None if there is none. Limits of
+    unknown tags hold anyway."""
+    wanted = [*(("only_tags", tag) for tag in wish.only_tags), *(("boost", tag) for tag in wish.boost)]
+    if not wanted:
+        return None
+    known = {tag for item in model.items for tag in item.tags}
+    return next(((field, tag) for field, tag in wanted if tag not in known), None)
+
+
 def allowed(model: Recommender, wish: Wish, seen: set[int]) -> NDArray[np.bool_]:
-    """Return a mask of the items that the filters allow: [V]."""
-    found = np.ones(len(model.items) + 1, dtype=bool)
-    found[0] = False
+    """Return a mask of the items that may be listed, and that the filters allow: [V]."""
+    found = model.listed_V.copy()
     if not (model.repeats if wish.seen is None else wish.seen):
         found[sorted(seen)] = False
     for id in wish.without_items:
@@ -96,7 +126,7 @@ def choose(model: Recommender, scores_V: NDArray[np.float32], wish: Wish, *, cou
     pool = np.argsort(-value_V, kind="stable")
     pool = pool if limited else pool[: max(CANDIDATES, 5 * count)]
     pool = pool[np.isfinite(value_V[pool])]
-    return _greedy(model, head[:count], pool.tolist(), value_V, wish, count=count)
+    return _greedy(model, head, pool.tolist(), value_V, wish, count=count)
 
 
 def _boosts(model: Recommender, wish: Wish) -> NDArray[np.float64]:
@@ -111,9 +141,17 @@ def _boosts(model: Recommender, wish: Wish) -> NDArray[np.float64]:
 
 
 def _greedy(
-    model: Recommender, chosen: list[int], pool: Sequence[int], value_V: NDArray[np.float64], wish: Wish, *, count: int
+    model: Recommender,
+    head: Sequence[int],
+    pool: Sequence[int],
+    value_V: NDArray[np.float64],
+    wish: Wish,
+    *,
+    count: int,
 ) -> list[int]:
-    """Fill a list greedily with the best items, each penalized by its similarity to those above it."""
+    """Fill a list greedily, after the pinned items (`head`) that the limits allow, with the best items, each penalized
+    by its similarity to those above it."""
+    chosen: list[int] = []
     first: Counter[str] = Counter()
     counted: Counter[str] = Counter()
 
@@ -127,8 +165,10 @@ def _greedy(
         counted.update(tags)
         first.update(tags[:1])
 
-    for place in chosen:
-        take(place)
+    for place in head:
+        if len(chosen) < count and fits(place):
+            chosen.append(place)
+            take(place)
     left = list(pool)
     if not wish.diversity:
         for place in left:

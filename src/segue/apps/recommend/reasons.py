@@ -19,7 +19,7 @@ from segue.explain.scores import recorded
 
 CHECKED = 8
 """Maximum number of events proposed by attention, and as many by item-kNN, that are left out one at a time."""
-LEAST = 0.01
+LEAST = 0.05
 """Minimum decrease of the log-probability for a reason."""
 
 

@@ -29,6 +29,7 @@ def summary(
         "items": items,
         "items_with_text": with_text,
         "events": len(histories.items_N),
+        "latest": int((histories.times_N == histories.times_N.max()).sum()),
         "left_out": dict(left_out),
         "repeats": learned.repeats,
         "epochs": learned.epochs,
@@ -80,12 +81,28 @@ def _final_text(final: Mapping[str, Any]) -> str:
     return f"Items are ranked by {final['method']} alone, which was best on the validation events.{simpler}"
 
 
+def _far(long: Mapping[str, Any], name: str) -> str:
+    """Return NDCG@10 on events after long histories; a dash if there are none."""
+    return f"{long['ndcg'][name]:.4f}" if long["events"] else "–"
+
+
+def not_measured(numbers: Mapping[str, Any]) -> str:
+    """Return a sentence on why no event was held out."""
+    latest, events = numbers.get("latest", 0), numbers["events"]
+    if latest > 1 and 2 * latest > events:
+        return (
+            f"Too many events share the latest time ({latest:,} of {events:,}) to hold any out: nothing is evaluated. "
+            "Give times with hours and minutes, or events of more days."
+        )
+    return "Too few events to hold any out: nothing is evaluated."
+
+
 def report(numbers: Mapping[str, Any], settings: Mapping[str, Any]) -> list[Block]:
     """Return the blocks of the report."""
     held, difference, long = numbers["held_back"], numbers["difference"], numbers["long_histories"]
     events = held["segue"]["events"]
     rows = [
-        (name, f"{one['hit_rate']:.4f}", f"{one['ndcg']:.4f}", f"{one['mrr']:.4f}", f"{long['ndcg'][name]:.4f}")
+        (name, f"{one['hit_rate']:.4f}", f"{one['ndcg']:.4f}", f"{one['mrr']:.4f}", _far(long, name))
         for name, one in held.items()
     ]
     again = "are ranked too" if numbers["repeats"] else "are not ranked, for any method"
@@ -110,6 +127,7 @@ def report(numbers: Mapping[str, Any], settings: Mapping[str, Any]) -> list[Bloc
             f"items that the user had seen {again}. The last column counts the {long['events']:,} events after "
             f"more than {LONG} others of the user."
         ),
+        *([] if events else [Paragraph(text=not_measured(numbers))]),
         Table(
             header=("method", "HR@10", "NDCG@10", "MRR", f"NDCG@10, long histories ({long['events']:,})"),
             rows=rows,

@@ -13,15 +13,17 @@ from segue.apps.recommend import store
 from segue.apps.recommend.folder import models_with
 from segue.apps.recommend.ranking import Name, Wish
 from segue.apps.recommend.service import RecommendService, described
-from segue.apps.recommend.tables import DEFAULT_KIND, LONGEST_TEXT, MOST_TAGS, Event, Item
+from segue.apps.recommend.tables import DEFAULT_KIND, LONGEST_TEXT, MOST_TAGS, Event
 from segue.apps.web import Strict, needs
 from segue.serve.answers import ERRORS, answer
-from segue.serve.errors import too_large
+from segue.serve.errors import ApiError, too_large
 from segue.serve.limits import LimitedRoute
 
 router = APIRouter(route_class=LimitedRoute, responses=ERRORS)
-Moment = Annotated[float, Field(ge=-1e12, le=1e12, allow_inf_nan=False)]
-Id = Annotated[str, PathParameter(min_length=1, max_length=200)]
+Moment = Annotated[float, Field(ge=0, le=1e12, allow_inf_nan=False)]
+AHEAD = 86_400.0
+"""Maximum number of seconds by which the time of an event may be in the future: clocks differ."""
+Id = Annotated[Name, PathParameter()]
 
 
 class Done(Strict):
@@ -31,7 +33,7 @@ class Done(Strict):
     item: Name
     kind: Name = DEFAULT_KIND
     time: Moment | None = None
-    """Time in seconds since 1970. Default: now."""
+    """Time in seconds since 1970, at most a day ahead. Default: now."""
     id: Annotated[str | None, Field(min_length=8, max_length=64)] = None
     """Id of your own; an event sent again with the same id is not stored again. Default: none."""
 
@@ -43,13 +45,19 @@ class Events(Strict):
 
 
 class Thing(Strict):
-    """An item."""
+    """An item. The fields that are left out keep their values, if the item is known."""
 
     id: Name
     title: Annotated[str, Field(max_length=LONGEST_TEXT)] = ""
     description: Annotated[str, Field(max_length=LONGEST_TEXT)] = ""
     tags: Annotated[list[Name], Field(max_length=MOST_TAGS, default_factory=list)]
-    price: Annotated[float | None, Field(allow_inf_nan=False)] = None
+    price: Annotated[float | None, Field(ge=0, allow_inf_nan=False)] = None
+    """Price; null for none."""
+
+    def change(self) -> dict[str, Any]:
+        """Return the fields that were given. An item that was withdrawn comes back."""
+        found = self.model_dump(exclude_unset=True) | {"withdrawn": False}
+        return found | ({"tags": tuple(found["tags"])} if "tags" in found else {})
 
 
 class Things(Strict):
@@ -106,6 +114,15 @@ async def post_events(body: Events, request: Request) -> Response:
     if len(body.events) > service.settings.max_events:
         raise too_large("events", len(body.events), service.settings.max_events, what="events", setting="max_events")
     now = time.time()
+    for place, one in enumerate(body.events):
+        if one.time is not None and one.time > now + AHEAD:
+            raise ApiError(
+                400,
+                f"the time of an event must be at most a day ahead, in seconds since 1970; got {one.time:.0f}. Correct "
+                "it, or leave it out.",
+                code="invalid_value",
+                param=f"events[{place}].time",
+            )
     events = [
         (one.id, Event(user=one.user, item=one.item, kind=one.kind, time=now if one.time is None else one.time))
         for one in body.events
@@ -153,7 +170,8 @@ async def find_items(
         fitting = [
             place
             for place, item in enumerate(model.items, start=1)
-            if all(word in f"{item.id} {item.title} {' '.join(item.tags)}".casefold() for word in wanted)
+            if not item.withdrawn
+            and all(word in f"{item.id} {item.title} {' '.join(item.tags)}".casefold() for word in wanted)
         ]
         fitting.sort(key=lambda place: -int(model.counts_V[place]))
         return [described(model.items[place - 1]) | {"seen": int(model.counts_V[place])} for place in fitting[:limit]]
@@ -163,15 +181,20 @@ async def find_items(
 
 @router.post("/v1/items", tags=["items"], dependencies=[needs("operator")])
 async def post_items(body: Things, request: Request) -> Response:
-    """Add items, which can be recommended at once by their texts, or change known ones."""
+    """Add items, which can be recommended at once by their texts, or change the given fields of known ones."""
     service = service_of(request)
     if len(body.items) > service.settings.max_items:
         raise too_large("items", len(body.items), service.settings.max_items, what="items", setting="max_items")
-    items = [
-        Item(id=one.id, title=one.title, description=one.description, tags=tuple(one.tags), price=one.price)
-        for one in body.items
-    ]
-    return answer({"new": await service.compute(lambda: service.take_items(items))})
+    changes = [one.change() for one in body.items]
+    return answer({"new": await service.compute(lambda: service.take_items(changes))})
+
+
+@router.delete("/v1/items/{item:path}", tags=["items"], dependencies=[needs("operator")])
+async def withdraw_item(item: Id, request: Request) -> Response:
+    """Withdraw an item: it is never listed any more, unless it is added again. Its events stay."""
+    service = service_of(request)
+    await service.compute(lambda: service.withdraw(item))
+    return answer({"item": item, "withdrawn": True})
 
 
 @router.get("/v1/users/{user:path}", tags=["lists"], dependencies=[needs("agent")])
@@ -206,7 +229,7 @@ async def models(request: Request) -> Response:
             "models": model_names(service.folder),
             "in_use": service.current.name,
             "summary": about["summary"],
-            "kinds": sorted(service.current.model.kinds),
+            "kinds": about.get("occurring", sorted(service.current.model.kinds)),
             "tags": list(service.current.model.features.tags),
         }
     )

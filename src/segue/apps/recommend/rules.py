@@ -27,8 +27,8 @@ def read_rules(folder: Path) -> Rules:
         return Rules()
     try:
         return Rules.model_validate(json.loads(read_small(path, limit=LARGEST)))
-    except (CheckpointError, OSError, ValueError) as error:
-        said = str(error)
+    except (CheckpointError, OSError, ValueError, RecursionError) as error:
+        said = "lists or objects nested too deeply" if isinstance(error, RecursionError) else str(error)
         if isinstance(error, ValidationError):
             first = error.errors()[0]
             said = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"

@@ -7,8 +7,8 @@ that continues is the same bit for bit. All work with the database is done in th
 
 import asyncio
 import logging
-from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -21,7 +21,7 @@ from segue.apps.folder import MODELS, model_names, read_about
 from segue.apps.recommend import store
 from segue.apps.recommend.folder import read_model
 from segue.apps.recommend.model import Recommender, Session
-from segue.apps.recommend.ranking import Wish, choose
+from segue.apps.recommend.ranking import Wish, choose, unknown_tag
 from segue.apps.recommend.reasons import reasons
 from segue.apps.recommend.retrieval import Retrieval, candidate_scores
 from segue.apps.recommend.rules import read_rules, with_rules
@@ -29,7 +29,7 @@ from segue.apps.recommend.settings import ServiceSettings
 from segue.apps.recommend.store import RECOMMEND
 from segue.apps.recommend.tables import Event, Item
 from segue.apps.running import WATCHED, follow_model
-from segue.errors import SegueError
+from segue.errors import DataError, SegueError
 from segue.serve.errors import ApiError, busy, not_ready, shown
 
 T = TypeVar("T")
@@ -129,28 +129,39 @@ class RecommendService:
             return [store.add_event(connection, event, id) for id, event in events]
 
         written = self.database.do(work)
-        self._know(self.current, [(0, event) for _, event in events])
+        fresh = Counter(event.item for (_, event), (_, new) in zip(events, written, strict=True) if new)
+        for loaded in (self.current, self.other):
+            if loaded is not None and loaded.items:  # otherwise they are counted when the items are loaded
+                self._know(loaded, [(0, event) for _, event in events])
+                loaded.model.count_events(fresh)
         for user in dict.fromkeys(event.user for _, event in events):
             if user in self.current.sessions:
-                self._go_on(self.current, user, self.session(self.current, user))
+                self.session(self.current, user)
         return [{"number": number, "new": new} for number, new in written]
 
-    def take_items(self, items: Sequence[Item]) -> int:
-        """Store items and update the loaded models; return the number of new ones."""
+    def take_items(self, changes: Sequence[Mapping[str, Any]]) -> int:
+        """Store items, or the given fields of known ones, and update the loaded models; return the number of new
+        ones."""
 
-        def work(connection: Connection) -> int:
-            self._check_room(connection, {item.id for item in items})
+        def work(connection: Connection) -> tuple[int, list[Item]]:
+            self._check_room(connection, {one["id"] for one in changes})
             (before,) = connection.execute("SELECT count(*) FROM items").fetchone()
-            store.add_items(connection, items)
+            items = store.change_items(connection, changes)
             (after,) = connection.execute("SELECT count(*) FROM items").fetchone()
-            return int(after) - int(before)
+            return int(after) - int(before), items
 
-        new = self.database.do(work)
+        new, items = self.database.do(work)
         for loaded in (self.current, self.other):
             if loaded is not None:
                 self._take_items(loaded)
                 loaded.model.add_items(items)
         return new
+
+    def withdraw(self, item: str) -> None:
+        """Never list an item again, until it is added again."""
+        if self.database.do(lambda connection: store.item_of(connection, item)) is None:
+            raise _unknown(item)
+        self.take_items([{"id": item, "withdrawn": True}])
 
     def _check_room(self, connection: Connection, ids: set[str]) -> None:
         (count,) = connection.execute("SELECT count(*) FROM items").fetchone()
@@ -178,6 +189,7 @@ class RecommendService:
     ) -> dict[str, Any]:
         """Return a list for a user; `then` are hypothetical events, read by a fork of the session."""
         loaded = self.loaded(model)
+        _check_tags(loaded.model, wish)
         session = self.session(loaded, user)
         if then:
             for event in then:
@@ -223,6 +235,7 @@ class RecommendService:
         """Return the items with the most similar vectors. Business rules that exclude or limit items hold here too;
         those that boost or pin items do not."""
         model = self.loaded(None).model
+        _check_tags(model, wish)
         scores_V = model.similar(_known(model, item))
         limits = self.rules.model_copy(update={"boost": {}, "boost_items": {}, "first": []})
         asked = with_rules(limits, wish)
@@ -263,42 +276,52 @@ class RecommendService:
         place."""
         numbered = self.database.do(lambda connection: store.all_items(connection, after=loaded.items))
         loaded.model.add_items(item for _, item in numbered)
+        if not loaded.items:
+            loaded.model.count_events(self.database.do(store.events_by_item))
         loaded.items = max((number for number, _ in numbered), default=loaded.items)
 
     def session(self, loaded: Loaded, user: str) -> Session:
-        """Return the session of a user, from memory or from its saved state and the events since."""
-        session = loaded.sessions.get(user)
-        if session is not None:
-            number = session.number
-            if not self.database.do(lambda connection: _has(connection, user, number)):
-                del loaded.sessions[user]  # deleted by another program
-                loaded.unsaved.pop(user, None)
-                session = None
-        if session is None:
-            saved = self.database.do(lambda connection: store.saved_session(connection, user, loaded.name))
-            session = self._first(loaded, user) if saved is None else loaded.model.restored(saved[1], saved[0])
-            loaded.sessions[user] = session
-            self._go_on(loaded, user, session)
-            self._make_room(loaded)
+        """Return the session of a user, which has read all stored events, in order of time: from memory, or from its
+        saved state and the events since. It is made again from all events if one of the new ones is older than those
+        that it has read, or if its own were deleted by another program."""
+        found = loaded.sessions.get(user) or self._restored(loaded, user)
+        events = None
+        if found is not None:
+            number = found.number
+            events = self.database.do(lambda connection: store.history_after(connection, user, number))
+        if found is None or events is None or _is_late(found, events):
+            loaded.unsaved.pop(user, None)
+            found = self._first(loaded, user)
+        else:
+            self._know(loaded, events)
+            for one in events:
+                loaded.model.read(found, [one])
+                self._count(loaded, user, found)
+        loaded.sessions[user] = found
         loaded.sessions.move_to_end(user)
-        return session
+        self._make_room(loaded)
+        return found
+
+    def _restored(self, loaded: Loaded, user: str) -> Session | None:
+        """Return the session of a user from its saved state; None if there is none, or if it is damaged."""
+        saved = self.database.do(lambda connection: store.saved_session(connection, user, loaded.name))
+        if saved is None:
+            return None
+        try:
+            return loaded.model.restored(saved[1], saved[0])
+        except DataError as error:
+            log.error("a session is made again from the events: %s", error)
+            self.database.do(lambda connection: store.drop_session(connection, user, loaded.name))
+            return None
 
     def _first(self, loaded: Loaded, user: str) -> Session:
-        """Read a whole history for the first time, and save the session."""
+        """Read a whole history, and save the session."""
         events = self.database.do(lambda connection: store.history(connection, user))
         self._know(loaded, events)
         session = loaded.model.read_history(events)
         if events:
             self._save(loaded, user, session)
         return session
-
-    def _go_on(self, loaded: Loaded, user: str, session: Session) -> None:
-        """Read the events since the last one of a session, one step each."""
-        events = self.database.do(lambda connection: store.history(connection, user, after=session.number))
-        self._know(loaded, events)
-        for one in events:
-            loaded.model.read(session, [one])
-            self._count(loaded, user, session)
 
     def _count(self, loaded: Loaded, user: str, session: Session) -> None:
         unsaved = loaded.unsaved.get(user, 0) + 1
@@ -337,9 +360,10 @@ class RecommendService:
                         self._save(loaded, user, loaded.sessions[user])
 
     def forget(self, person: str) -> dict[str, Any]:
-        """Delete all data of a person from the database and from memory; return what was stored."""
+        """Delete all data of a person from the database, its log and memory; return what was stored."""
         found = self.database.do(lambda connection: store.of_person(connection, person))
         self.database.do(lambda connection: store.forget(connection, person))
+        self.database.clean()
         for loaded in (self.current, self.other):
             if loaded is not None:
                 loaded.sessions.pop(person, None)
@@ -347,10 +371,9 @@ class RecommendService:
         return found
 
 
-def _has(connection: Connection, user: str, number: int) -> bool:
-    """Return True if the last event that a session has read is still stored, or the session has read none."""
-    row = connection.execute("SELECT 1 FROM events WHERE number = ? AND person = ?", (number, user)).fetchone()
-    return number == 0 or row is not None
+def _is_late(session: Session, events: Sequence[tuple[int, Event]]) -> bool:
+    """Return True if an event is older than the last one that a session has read."""
+    return bool(events) and session.last is not None and events[0][1].time < session.last
 
 
 def described(item: Item) -> dict[str, Any]:
@@ -358,8 +381,23 @@ def described(item: Item) -> dict[str, Any]:
     return {"item": item.id, "title": item.title, "tags": list(item.tags), "price": item.price}
 
 
+def _check_tags(model: Recommender, wish: Wish) -> None:
+    if (unknown := unknown_tag(model, wish)) is not None:
+        raise ApiError(
+            400,
+            f"{unknown[0]} must be tags of items, in the same case; got {shown(unknown[1])}, which no item has. Use "
+            "another tag.",
+            code="invalid_value",
+            param=f"wish.{unknown[0]}",
+        )
+
+
 def _known(model: Recommender, item: str) -> int:
     place = model.places.get(item)
     if place is None:
-        raise ApiError(404, f"an item must be known; got {shown(item)}. Add it first.", code="not_found", param="item")
+        raise _unknown(item)
     return place
+
+
+def _unknown(item: str) -> ApiError:
+    return ApiError(404, f"an item must be known; got {shown(item)}. Add it first.", code="not_found", param="item")

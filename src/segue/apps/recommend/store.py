@@ -4,7 +4,8 @@ Every function works within a transaction of its caller. Events are numbered in 
 """
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from segue.apps.database import Connection, Differs, Step
@@ -46,6 +47,8 @@ STEPS: tuple[Step, ...] = (
     ALTER TABLE events RENAME COLUMN "user" TO person;
     ALTER TABLE sessions RENAME COLUMN "user" TO person;
     """,
+    "CREATE INDEX events_by_arrival ON events (person, number);",
+    "ALTER TABLE items ADD COLUMN withdrawn BIGINT NOT NULL DEFAULT 0;",
 )
 RULES = "rules.json"
 """Name of the optional file with business rules."""
@@ -59,21 +62,53 @@ _ALL = 2**62
 def add_items(connection: Connection, items: Iterable[Item]) -> None:
     """Add items, or replace known ones with the same ids."""
     connection.execute_many(
-        "INSERT INTO items (id, title, description, tags, price) VALUES (?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET "
-        "title = excluded.title, description = excluded.description, tags = excluded.tags, price = excluded.price",
-        ((one.id, one.title, one.description, json.dumps(one.tags, ensure_ascii=False), one.price) for one in items),
+        "INSERT INTO items (id, title, description, tags, price, withdrawn) VALUES (?, ?, ?, ?, ?, ?) "
+        "ON CONFLICT (id) DO UPDATE SET title = excluded.title, description = excluded.description, "
+        "tags = excluded.tags, price = excluded.price, withdrawn = excluded.withdrawn",
+        (
+            (one.id, one.title, one.description, json.dumps(one.tags, ensure_ascii=False), one.price, one.withdrawn)
+            for one in items
+        ),
+    )
+
+
+def change_items(connection: Connection, changes: Iterable[Mapping[str, Any]]) -> list[Item]:
+    """Add items, or change the given fields of known ones, by their `id`; return them as they are now."""
+    found: dict[str, Item] = {}
+    for one in changes:
+        item = found.get(one["id"]) or item_of(connection, one["id"]) or Item(id=one["id"])
+        found[item.id] = replace(item, **one)
+    add_items(connection, found.values())
+    return list(found.values())
+
+
+def item_of(connection: Connection, id: str) -> Item | None:
+    """Return an item, or None if it is unknown."""
+    row = connection.execute(
+        "SELECT id, title, description, tags, price, withdrawn FROM items WHERE id = ?", (id,)
+    ).fetchone()
+    return None if row is None else _item(row)
+
+
+def _item(row: Sequence[Any]) -> Item:
+    id, title, description, tags, price, withdrawn = row
+    return Item(
+        id=id,
+        title=title,
+        description=description,
+        tags=tuple(json.loads(tags)),
+        price=price,
+        withdrawn=bool(withdrawn),
     )
 
 
 def all_items(connection: Connection, *, after: int = 0) -> list[tuple[int, Item]]:
     """Return items with their numbers, in the order in which they became known."""
     rows = connection.execute(
-        "SELECT number, id, title, description, tags, price FROM items WHERE number > ? ORDER BY number", (after,)
+        "SELECT number, id, title, description, tags, price, withdrawn FROM items WHERE number > ? ORDER BY number",
+        (after,),
     )
-    return [
-        (number, Item(id=id, title=title, description=description, tags=tuple(json.loads(tags)), price=price))
-        for number, id, title, description, tags, price in rows
-    ]
+    return [(row[0], _item(row[1:])) for row in rows]
 
 
 # -------------------------------------------------------------------------------------------------------------- events
@@ -110,13 +145,32 @@ def _know(connection: Connection, item: str) -> None:
     )
 
 
-def history(connection: Connection, user: str, *, after: int = 0, last: int | None = None) -> list[tuple[int, Event]]:
-    """Return the events of a user with their numbers, in order of arrival: those after a number, or the last ones."""
+def history(connection: Connection, user: str, *, last: int | None = None) -> list[tuple[int, Event]]:
+    """Return the events of a user with their numbers, in order of time, then of arrival: all of them, or the last."""
     rows = connection.execute(
-        "SELECT number, item, kind, time FROM events WHERE person = ? AND number > ? ORDER BY number DESC LIMIT ?",
-        (user, after, _ALL if last is None else last),
+        "SELECT number, item, kind, time FROM events WHERE person = ? ORDER BY time DESC, number DESC LIMIT ?",
+        (user, _ALL if last is None else last),
     ).fetchall()
     return [(number, Event(user=user, item=item, kind=kind, time=time)) for number, item, kind, time in reversed(rows)]
+
+
+def history_after(connection: Connection, user: str, number: int) -> list[tuple[int, Event]] | None:
+    """Return the events of a user that arrived after the event with this number, 0 for all, in order of time; None if
+    that event is no longer stored."""
+    rows = connection.execute(
+        "SELECT number, item, kind, time FROM events WHERE person = ? AND number >= ? ORDER BY time, number",
+        (user, number),
+    ).fetchall()
+    if number and not any(row[0] == number for row in rows):
+        return None
+    return [
+        (other, Event(user=user, item=item, kind=kind, time=time)) for other, item, kind, time in rows if other > number
+    ]
+
+
+def events_by_item(connection: Connection) -> dict[str, int]:
+    """Return the number of events of each item."""
+    return {item: int(count) for item, count in connection.execute("SELECT item, count(*) FROM events GROUP BY item")}
 
 
 def all_events(connection: Connection) -> list[tuple[int, str, str, str, float]]:
@@ -129,21 +183,26 @@ def all_events(connection: Connection) -> list[tuple[int, str, str, str, float]]
 
 
 def save_session(connection: Connection, user: str, model: str, number: int, state: bytes) -> None:
-    """Save the state of a session after the event with this number, unless the user was deleted meanwhile."""
+    """Save the state of a session whose latest event has this number, unless that was deleted meanwhile."""
     connection.execute(
         "INSERT INTO sessions (person, model, events, state) SELECT ?, ?, ?, ? "
-        "WHERE EXISTS (SELECT 1 FROM events WHERE person = ?) "
+        "WHERE EXISTS (SELECT 1 FROM events WHERE person = ? AND number = ?) "
         "ON CONFLICT (person, model) DO UPDATE SET events = excluded.events, state = excluded.state",
-        (user, model, number, state, user),
+        (user, model, number, state, user, number),
     )
 
 
 def saved_session(connection: Connection, user: str, model: str) -> tuple[int, bytes] | None:
-    """Return the number of the last event that a saved session has read, and its state; None if none is saved."""
+    """Return the highest number of an event that a saved session has read, and its state; None if none is saved."""
     row = connection.execute(
         "SELECT events, state FROM sessions WHERE person = ? AND model = ?", (user, model)
     ).fetchone()
     return None if row is None else (int(row[0]), bytes(row[1]))
+
+
+def drop_session(connection: Connection, user: str, model: str) -> None:
+    """Delete the saved session of a user."""
+    connection.execute("DELETE FROM sessions WHERE person = ? AND model = ?", (user, model))
 
 
 def drop_sessions(connection: Connection, models: Sequence[str]) -> None:

@@ -5,10 +5,11 @@ reason.
 """
 
 import math
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import UTC
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,10 @@ MOST_TAGS = 50
 MOST_KINDS = 100
 """Maximum number of kinds of events that a model tells apart: the most frequent ones, and those with a weight."""
 UNDATED = "an event must have a time if others of the table have one; it has none"
+UNTIMED = "the time of an event must be a date or a number of seconds; it is not"
+_COMPACT = re.compile("(?:19|20)[0-9]{6}")
+CONTROL = "ids of users and items must have no control characters, such as line breaks; one has some"
+_CONTROL = re.compile("[\\x00-\\x1f\\x7f-\\x9f\\u2028\\u2029]")
 LATEST = 1e15
 """Upper limit of numbers that are times, in milliseconds."""
 DEFAULT_KIND = "view"
@@ -64,6 +69,8 @@ class Item:
     description: str = ""
     tags: tuple[str, ...] = ()
     price: float | None = None
+    withdrawn: bool = False
+    """Whether it is never listed any more."""
 
     @property
     def text(self) -> str:
@@ -89,6 +96,11 @@ def _id(value: Any) -> str:
     return str(int(value)) if isinstance(value, float) and value.is_integer() else clean(value)
 
 
+def has_control(text: str) -> bool:
+    """Return True if a text has control characters, which ids must not have: they cannot be part of an address."""
+    return _CONTROL.search(text) is not None
+
+
 def to_event(row: Mapping[str, Any], *, otherwise: float | None) -> Event | str:
     """Return the event of a row, or the reason to skip it. `otherwise` is the time of a row without one; None skips
     such rows."""
@@ -98,13 +110,30 @@ def to_event(row: Mapping[str, Any], *, otherwise: float | None) -> Event | str:
         return "an event must have a user and an item; one of them is missing"
     if max(len(user), len(item)) > LONGEST_NAME:
         return f"ids of users and items must have at most {LONGEST_NAME} characters; one has more"
+    if has_control(user) or has_control(item):
+        return CONTROL
     given = values.get("time")
     time = otherwise if _missing(given) else _time(given)
     if time is None and _missing(given):
         return UNDATED
     if time is None:
-        return "the time of an event must be a date or a number of seconds; it is not"
+        return UNTIMED
     return Event(user=user, item=item, time=time, kind=clean(values.get("kind"))[:LONGEST_NAME] or DEFAULT_KIND)
+
+
+def _compact(given: Any) -> str | None:
+    """Return the digits of a time that may be a date written as 20240501, from the years 1900 to 2099; None for any
+    other."""
+    text = str(int(given)) if isinstance(given, float) and given.is_integer() else str(given).strip()
+    return text if _COMPACT.fullmatch(text) else None
+
+
+def _date(digits: str) -> float | None:
+    """Return the seconds of a date written as 20240501, or None."""
+    try:
+        return datetime.strptime(digits, "%Y%m%d").replace(tzinfo=UTC).timestamp()
+    except ValueError:
+        return None
 
 
 def _missing(time: Any) -> bool:
@@ -131,6 +160,8 @@ def to_item(row: Mapping[str, Any]) -> Item | str:
     id = _id(values.get("id"))
     if not id or len(id) > LONGEST_NAME:
         return f"an item must have an id of at most {LONGEST_NAME} characters; it has none, or a longer one"
+    if has_control(id):
+        return CONTROL
     given = values.get("tags")
     names = given if isinstance(given, list) else clean(given).replace(";", "|").split("|")
     tags = tuple(dict.fromkeys(clean(one)[:LONGEST_NAME] for one in names if clean(one)))[:MOST_TAGS]
@@ -143,16 +174,18 @@ def to_item(row: Mapping[str, Any]) -> Item | str:
         title=clean(values.get("title"))[:LONGEST_TEXT],
         description=clean(values.get("description"))[:LONGEST_TEXT],
         tags=tags,
-        price=price if price is not None and math.isfinite(price) else None,
+        price=price if price is not None and math.isfinite(price) and price >= 0 else None,
     )
 
 
 def read_events(source: str | Path | Table, problems: Counter[str], *, encoding: str = "utf-8") -> Iterator[Event]:
     """Yield the events of a table, and count skipped rows in `problems`. In a table without times, the order of the
-    rows is the order of the events."""
+    rows is the order of the events. Times such as 20240501 are dates if most of those of this form are; otherwise they
+    are numbers."""
     table = open_given(source, encoding=encoding)
     _check_columns(table, "events", ("user", "item"))
     undated: list[tuple[int, dict[str, Any]]] = []
+    compact: list[tuple[Event, float | None]] = []
     dated = False
     for number, (_, row) in enumerate(rows_given(table)):
         found = to_event(row, otherwise=None)
@@ -162,7 +195,19 @@ def read_events(source: str | Path | Table, problems: Counter[str], *, encoding:
             problems[found] += 1
         else:
             dated = True
-            yield found
+            digits = _compact(by_role(row).get("time"))
+            if digits is None:
+                yield found
+            else:
+                compact.append((found, _date(digits)))
+    are_dates = 2 * sum(1 for _, date in compact if date is not None) > len(compact)
+    for event, date in compact:
+        if not are_dates:
+            yield event
+        elif date is None:
+            problems[UNTIMED] += 1
+        else:
+            yield replace(event, time=date)
     for number, row in undated:
         found = UNDATED if dated else to_event(row, otherwise=float(number))
         if isinstance(found, str):

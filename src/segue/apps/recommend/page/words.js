@@ -18,8 +18,8 @@ const WORDS = {
     "quality.mixed": "segue ranks by a combination of the network, item-kNN, popularity, trend, price and tags, which was best on the validation events.",
     "quality.alone": "segue ranks by {method} alone, which was best on the validation events.",
     "quality.method": "Method", "quality.hr": "HR@10", "quality.ndcg": "NDCG@10", "quality.mrr": "MRR", "quality.learned": "Model {model}: {users} users, {items} items, {events} events.",
-    "people.person": "Id of the user", "people.found": "{events} events.", "people.deleted": "{count} events deleted.",
-    "people.models": "Models {models} were trained on these events. Retrain for a model without them.",
+    "people.person": "Id of the user", "people.found": "Events: {events}.", "people.deleted": "Events deleted: {count}.",
+    "people.models": "Trained on these events: {models}. Retrain for a model without them.",
   },
   zh: {
     ...SHARED.zh,
