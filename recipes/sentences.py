@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
+from segue.checkpoint.card import Facts
 from segue.checkpoint.find import find, model_folder, tokenizer_folder
 from segue.config import ReadConfig, TrainConfig
 from segue.infer.embed import embed_texts
@@ -175,9 +176,9 @@ def reduction(teacher_NT: Floats, own_ND: Floats) -> Reduction:
 
 
 def distil(
-    texts: Sequence[str], teacher_NT: Floats, start: str, out: Path, *, updates: int, rate: float = 1.2e-3
+    texts: Sequence[str], teacher_NT: Floats, start: str, out: Path, *, updates: int, command: str, rate: float = 1.2e-3
 ) -> None:
-    """Train the model and save it."""
+    """Train the model and save it. `command` is for its card."""
     torch.manual_seed(0)
     source = load_text_model(start)
     model = source.model.train()
@@ -211,7 +212,8 @@ def distil(
         read=ReadConfig(),
         segment_length=source.segment_length,
     )
-    save_task_model(made, out, tokenizer=tokenizer_folder(start, model_folder(find(start))))
+    tokenizer = tokenizer_folder(start, model_folder(find(start)))
+    save_task_model(made, out, tokenizer=tokenizer, facts=Facts(command=command))
 
 
 def drawn_updates(known: Texts) -> Iterator[list[NDArray[np.int64]]]:

@@ -28,7 +28,7 @@ from segue.text.ngrams import learn_ngrams
 from tests.tasks.made import task_model
 from tests.tasks.models import write_model
 
-LARGEST, LARGEST_TOGETHER = 12_000_000, 48_000_000
+LARGEST, LARGEST_TOGETHER = 12_000_000, 50_000_000
 ROWS = [{"text": "a clean room", "label": "good"}, {"text": "a dull film", "label": "bad"}]
 
 

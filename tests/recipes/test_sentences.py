@@ -27,7 +27,7 @@ def test_a_model_learns_the_similarities_of_its_teacher(
     teacher, start = write_model(tmp_path / "teacher", objective="masked"), write_model(tmp_path / "start")
     vectors = teach(texts, teacher, tmp_path / "vectors")
     assert vectors == pytest.approx(segue.embed(teacher, texts, progress=False), abs=1e-3)  # kept in 16 bits
-    distil(texts, vectors, str(start), tmp_path / "out", updates=60, rate=1e-2)
+    distil(texts, vectors, str(start), tmp_path / "out", updates=60, command="", rate=1e-2)
 
     def correlation(model: Path) -> float:
         own = segue.embed(model, texts, progress=False)

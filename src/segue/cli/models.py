@@ -65,7 +65,10 @@ def _print_packaged(console: Console, model: PackagedModel) -> None:
         facts.append(model.config.objective)
     facts.append(f"licence {model.licence}")
     say(console, f"{model.name}  {', '.join(facts)}", hang=2, style="bold")
-    use = "predicts rows and texts: segue predict" if model.task is not None else _USES[model.config.objective]
+    if model.task == "similarity":
+        use = "compares and embeds texts: segue predict, segue embed"
+    else:
+        use = "predicts rows and texts: segue predict" if model.task is not None else _USES[model.config.objective]
     say(console, use, indent=2)
     if model.only_for_segue:
         say(console, "segue only: transformers cannot represent it", indent=2, style="dim")
