@@ -123,7 +123,7 @@ def test_a_text_to_write_on_is_one_text(place: Path, given: object) -> None:
         segue.generate("model", given)  # type: ignore[call-overload]
     with pytest.raises(DataError, match=f"^text must be a str; got {name}"):
         segue.infill("xlnet", given)  # type: ignore[arg-type]
-    with pytest.raises(SegueError, match="count must be at least 1; got 0"):
+    with pytest.raises(SegueError, match="count must be from 1 to 1,000,000; got 0"):
         segue.generate("model", "good", count=0)
 
 

@@ -269,7 +269,8 @@ def test_embeddings(tasks: httpx.Client, task_server: Server, task_folders: dict
     expected = embed_texts(source.model, source.tokenizer, texts)
     answer = tasks.post("/v1/embeddings", json={"model": "base", "input": texts}).raise_for_status().json()
     assert np.abs(np.array([one["embedding"] for one in answer["data"]]) - expected).max() < 1e-5
-    packed = tasks.post("/v1/embeddings", json={"input": texts, "encoding_format": "base64"}).raise_for_status().json()
+    packed = tasks.post("/v1/embeddings", json={"model": "base", "input": texts, "encoding_format": "base64"})
+    packed = packed.raise_for_status().json()
     found = [np.frombuffer(base64.b64decode(one["embedding"]), dtype="<f4") for one in packed["data"]]
     assert np.abs(np.stack(found) - expected).max() < 1e-5
     openai = pytest.importorskip("openai")

@@ -44,7 +44,8 @@ ROWS: dict[str, list[dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize("name", TASKS)
+# The pairs of a part are told apart from each other alone, so the loss of similarity is not a sum over parts.
+@pytest.mark.parametrize("name", [name for name in TASKS if name != "similarity"])
 @pytest.mark.parametrize("weighted", [False, True])
 def test_the_loss_of_a_batch_is_that_of_its_parts(
     english_model: Path, tmp_path: Path, name: str, weighted: bool

@@ -7,8 +7,10 @@ import torch
 from torch.nn import functional as F
 
 import segue
+from segue.apps.encoder import raw_vectors
 from segue.data.tables import open_table
 from segue.errors import ConfigError, DataError
+from segue.infer.text_model import load_text_model
 from segue.tasks.examples import column_names
 from segue.tasks.folder import load_task_model, save_task_model
 from segue.tasks.predict import answers_in_order
@@ -174,3 +176,12 @@ def test_rows_that_cannot_serve_are_counted(english_model: Path, tmp_path: Path)
 def test_pairs_from_which_nothing_can_be_learned_are_an_error(rows: list[dict[str, Any]], message: str) -> None:
     with pytest.raises(DataError, match=message):
         learn(list(enumerate(rows, 1)), SimilaritySettings())
+
+
+def test_applications_embed_with_its_last_layer(english_model: Path, tmp_path: Path) -> None:
+    made = task_model(SIMILARITY, english_model, PAIRS)
+    save_task_model(made, tmp_path / "made", tokenizer=english_model / "tokenizer")
+    texts = ["The room was clean.", "A dull film."]
+    for folder, layer in ((tmp_path / "made", None), (english_model, 1)):
+        expected = segue.embed(folder, texts, layer=layer, normalise=False, progress=False)
+        assert raw_vectors(load_text_model(folder), texts) == pytest.approx(expected, abs=1e-5)

@@ -87,12 +87,11 @@ class Encoder:
 
 
 def raw_vectors(model: TextModel, texts: Sequence[str], *, watch: LanguageWatch | None = None) -> Floats:
-    """Return the mean hidden states of the tokens in the middle layer. The last layers predict the next word; on
-    questions of bank customers the middle layer of the packaged model finds the correct intent more often (46 % against
-    43 % with ten questions per intent)."""
-    settings = EmbedSettings(
-        layer=model.model.config.num_layers // 2, normalise=False, segment_length=model.segment_length
-    )
+    """Return the mean hidden states of the tokens: in the last layer of a model that was fine-tuned to embed texts, and
+    in the middle layer of others. Their last layers predict the next word; on questions of bank customers the middle
+    layer of xlnet-mini-en finds the correct intent more often (46 % against 43 % with ten questions per intent)."""
+    layer = None if model.embeds else model.model.config.num_layers // 2
+    settings = EmbedSettings(layer=layer, normalise=False, segment_length=model.segment_length)
     return embed_texts(model.model, model.tokenizer, [text[:READ] for text in texts], settings, watch=watch)
 
 

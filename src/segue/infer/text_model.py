@@ -27,6 +27,8 @@ class TextModel:
     model: LanguageModel
     tokenizer: Tokenizer
     segment_length: int
+    embeds: bool = False
+    """Whether it was fine-tuned to embed texts (the task similarity)."""
 
     def reach(self) -> tuple[int, int | None]:
         """Return the number of earlier tokens that each token of a stream sees, and the window without memory."""
@@ -48,7 +50,8 @@ def load_text_model(source: str | Path) -> TextModel:
             f"{tokenizer_place} must have no more tokens than the model, {model.config.vocabulary.size}; got "
             f"{tokenizer.size}. It belongs to another model."
         )
-    return TextModel(model=model.eval(), tokenizer=tokenizer, segment_length=segment_length_of(folder))
+    embeds = (folder / TASK).is_file() and read_toml(folder / TASK).get("task") == "similarity"
+    return TextModel(model=model.eval(), tokenizer=tokenizer, segment_length=segment_length_of(folder), embeds=embeds)
 
 
 def segment_length_of(folder: Path) -> int:
