@@ -20,7 +20,7 @@ def ids(rows: int = ROWS, length: int = LENGTH, *, below: int = VOCABULARY, seed
 
 
 def labels(values: Tensor, mask: Tensor) -> Tensor:
-    """As transformers wants them: -100 where they do not count."""
+    """Return the targets in the form of transformers, with -100 for positions that do not count."""
     return values.masked_fill(~mask, -100)
 
 
