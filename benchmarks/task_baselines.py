@@ -1,13 +1,13 @@
 """Baselines of the results table: for each task a trivial answer, and the appropriate classical method.
 
-In: rows of a table, as `segue finetune` reads them. Out: the task's own metric of both. Rows become examples, and
+In: rows of a table, as `segue finetune` reads them. Out: the task's own metric of each. Rows become examples, and
 predictions become numbers, by the code of the tasks, so that baselines and models are evaluated alike. Only training
-rows are used for training. Settings are the same for all data sets, and were chosen on training and validation rows
-only.
+rows are used for training. Penalties of classifiers are chosen on the validation rows of each data set; all other
+settings are the same for all data sets, and were chosen on training and validation rows only.
 
 | task | trivial | classical |
 |---|---|---|
-| classify | the most frequent class | TF-IDF, logistic regression |
+| classify | the most frequent class | TF-IDF, logistic regression; NB-SVM |
 | pair | the most frequent class | TF-IDF of both texts, their distance and their product, logistic regression |
 | regress | the mean | cosine of TF-IDF vectors of single words (Chinese: 1 and 2 characters) |
 | tag | the most frequent tag of each token | logistic regression over a window of five tokens, valid tags only |
@@ -16,8 +16,9 @@ only.
 | generate | the source itself | the target of the nearest training source by TF-IDF |
 
 TF-IDF is of words and pairs of words, or of 1 to 3 Chinese characters, with sublinear counts; a regression uses the
-100,000 most frequent ones. Trimmed: without the words (Chinese: characters) at both ends that the question has too, and
-without punctuation there.
+100,000 most frequent ones. NB-SVM (Wang and Manning 2012) is one linear SVM for each class, on the binary counts of the
+same n-grams, each scaled by the log of its ratio in and outside the class. Trimmed: without the words (Chinese:
+characters) at both ends that the question has too, and without punctuation there.
 """
 
 import re
@@ -39,13 +40,14 @@ from sklearn.feature_extraction.text import (  # type: ignore[import-untyped]
     TfidfVectorizer,
 )
 from sklearn.linear_model import LogisticRegression, SGDClassifier  # type: ignore[import-untyped]
+from sklearn.svm import LinearSVC  # type: ignore[import-untyped]
 from threadpoolctl import threadpool_limits
 
 from benchmarks.task_data import Rows
 from segue.data.tables import Table
 from segue.data.tables.reader import TableRows
 from segue.errors import DataError
-from segue.evaluation.baselines import INVERSE_PENALTY, MOST_FEATURES, MOST_STEPS, class_shares
+from segue.evaluation.baselines import INVERSE_PENALTIES, INVERSE_PENALTY, MOST_FEATURES, MOST_STEPS, class_shares
 from segue.evaluation.metrics.entities import Span, spans_of
 from segue.tasks.answer import Answer, Answered
 from segue.tasks.classify import Classify
@@ -59,6 +61,7 @@ from segue.tasks.task import Example, Prediction, Task
 from segue.text.ngrams import WORD, Texts
 from segue.train.joining import has_class
 
+NB_SVM_PENALTIES = (0.01, 0.1, 1.0)
 TAG_PASSES = 10
 """Number of passes over the tokens of the training rows."""
 TAG_FEATURES = 2**18
@@ -91,6 +94,7 @@ class Asked:
     task: Task
     language: str
     train: list[Example]
+    valid: list[Example]
     test: list[Example]
 
 
@@ -98,13 +102,13 @@ Method = Callable[[Asked], Sequence[Any]]
 """Returns a value for each test example, as the task's `measure` compares it with gold."""
 
 
-def baselines(task: str, language: str, train: Rows, test: Rows) -> list[Baseline]:
-    """Return the trivial answer first, then the classical method."""
+def baselines(task: str, language: str, train: Rows, test: Rows, *, valid: Rows) -> list[Baseline]:
+    """Return the trivial answer first, then the classical methods."""
     if task not in METHODS:
         raise DataError(f"there are baselines for {', '.join(METHODS)}; got {task!r}. Compare it in another way.")
     if language not in ("en", "zh"):
         raise DataError(f'the language of a data set must be "en" or "zh"; got {language!r}.')
-    asked = _asked(task, language, train, test)
+    asked = _asked(task, language, train, valid, test)
     found = []
     for name, method in METHODS[task].items():
         began = time.process_time()
@@ -120,16 +124,17 @@ def baselines(task: str, language: str, train: Rows, test: Rows) -> list[Baselin
     return found
 
 
-def _asked(task: str, language: str, train: Rows, test: Rows) -> Asked:
+def _asked(task: str, language: str, train: Rows, valid: Rows, test: Rows) -> Asked:
     """Convert tables as `segue finetune` does."""
     kind = task_kind(task)
-    tables = [_table(name, rows) for name, rows in (("the training rows", train), ("the test rows", test))]
+    named = {"the training rows": train, "the validation rows": valid, "the test rows": test}
+    tables = [_table(name, rows) for name, rows in named.items()]
     rows = [gathered(kind, rows_with_roles(table, column_names(kind, table, {}, labelled=True))) for table in tables]
     learned = kind.learn(rows[0], kind.settings())
     examples = [
         understand(learned, table, part, labelled=True).examples for table, part in zip(tables, rows, strict=True)
     ]
-    return Asked(task=learned, language=language, train=examples[0], test=examples[1])
+    return Asked(task=learned, language=language, train=examples[0], valid=examples[1], test=examples[2])
 
 
 def _table(source: str, rows: Rows) -> Table:
@@ -205,17 +210,71 @@ def _shares(asked: Asked) -> list[Any]:
 
 def _classify(asked: Asked) -> list[Any]:
     """Classify one text or two: return probabilities of all classes of the training rows."""
-    assert isinstance(asked.task, Classify)
     words = _vocabulary(asked.language, [text for example in asked.train for text in example.texts])
-    train, test = (vectors(words, [example.texts for example in part]) for part in _parts(asked))
-    model = fitted(train, [example.gold for example in asked.train])
-    found_NC = np.zeros((test.shape[0], len(asked.task.labels)))  # 0 for unseen classes
-    found_NC[:, model.classes_] = model.predict_proba(test)
+    train, valid, test = (
+        vectors(words, [example.texts for example in part]) for part in (asked.train, asked.valid, asked.test)
+    )
+    gold_N, kept_N = _classes(asked.train), _classes(asked.valid)
+    models = [fitted(train, gold_N, inverse_penalty=penalty) for penalty in INVERSE_PENALTIES]
+    model = max(models, key=lambda one: _quality(one, valid, kept_N))
+    return _of_all_classes(asked, model.classes_, model.predict_proba(test))
+
+
+def _quality(model: Any, valid: Any, gold_N: NDArray[np.int64]) -> tuple[float, float]:
+    """Return the accuracy; of equally accurate models, the one that is surest of the gold classes is better."""
+    found_NC = model.predict_proba(valid)
+    sure_NC = np.where(model.classes_ == gold_N[:, None], found_NC, 0)
+    right = float((model.classes_[found_NC.argmax(axis=1)] == gold_N).mean())
+    return right, float(np.log(np.maximum(sure_NC.sum(axis=1), 1e-12)).mean())
+
+
+def _nb_svm(asked: Asked) -> list[Any]:
+    """Classify one text: return 1 for the class with the highest margin."""
+    words = counted_words(characters=asked.language == "zh")
+    words.set_params(binary=True, use_idf=False, norm=None, sublinear_tf=False)
+    train = words.fit_transform([example.texts[0] for example in asked.train])
+    valid, test = (words.transform([example.texts[0] for example in part]) for part in (asked.valid, asked.test))
+    gold_N, kept_N = _classes(asked.train), _classes(asked.valid)
+    classes = np.unique(gold_N)
+    ratios = [_log_count_ratio(train, gold_N == one) for one in classes]
+    best, found_NC = -1.0, np.zeros((0, 0))
+    for penalty in NB_SVM_PENALTIES:
+        models = [
+            LinearSVC(C=penalty, random_state=0).fit(train.multiply(ratio_V).tocsr(), gold_N == one)
+            for one, ratio_V in zip(classes, ratios, strict=True)
+        ]
+        margins = [
+            np.stack(
+                [
+                    model.decision_function(part.multiply(ratio_V).tocsr())
+                    for model, ratio_V in zip(models, ratios, strict=True)
+                ],
+                axis=1,
+            )
+            for part in (valid, test)
+        ]
+        right = float((classes[margins[0].argmax(axis=1)] == kept_N).mean())
+        if right > best:
+            best, found_NC = right, np.eye(len(classes))[margins[1].argmax(axis=1)]
+    return _of_all_classes(asked, classes, found_NC)
+
+
+def _log_count_ratio(counts: Any, inside_N: NDArray[np.bool_]) -> NDArray[np.float64]:
+    inside_V, outside_V = (1 + np.asarray(counts[rows].sum(axis=0))[0] for rows in (inside_N, ~inside_N))
+    ratio_V: NDArray[np.float64] = np.log((inside_V / inside_V.sum()) / (outside_V / outside_V.sum()))
+    return ratio_V
+
+
+def _classes(examples: Sequence[Example]) -> NDArray[np.int64]:
+    return np.array([example.gold for example in examples])
+
+
+def _of_all_classes(asked: Asked, classes: Any, found: NDArray[np.float64]) -> list[Any]:
+    """Return rows with a value for each class of the task: 0 for unseen ones."""
+    assert isinstance(asked.task, Classify)
+    found_NC = np.zeros((len(asked.test), len(asked.task.labels)))
+    found_NC[:, classes] = found
     return list(found_NC)
-
-
-def _parts(asked: Asked) -> tuple[list[Example], list[Example]]:
-    return asked.train, asked.test
 
 
 def _mean(asked: Asked) -> list[Any]:
@@ -269,7 +328,7 @@ def _window(asked: Asked) -> list[Any]:
     hasher = FeatureHasher(n_features=TAG_FEATURES, input_type="string", alternate_sign=False)
     train, test = (
         hasher.transform(found for example in part for found in _features(_units(example.extra)))
-        for part in _parts(asked)
+        for part in (asked.train, asked.test)
     )
     tags = [tag for example in asked.train for tag in _unit_tags(example.extra, asked.task.types)]
     model = SGDClassifier(loss="log_loss", alpha=TAG_PENALTY, max_iter=TAG_PASSES, tol=None, random_state=0)
@@ -388,7 +447,7 @@ def _nearest_target(asked: Asked) -> list[Any]:
 
 
 METHODS: dict[str, dict[str, Method]] = {
-    "classify": {"majority class": _shares, "TF-IDF, logistic regression": _classify},
+    "classify": {"majority class": _shares, "TF-IDF, logistic regression": _classify, "NB-SVM": _nb_svm},
     "pair": {"majority class": _shares, "TF-IDF of both, logistic regression": _classify},
     "regress": {"mean": _mean, "cosine of TF-IDF": _cosine},
     "tag": {"usual tag of each token": _look_up, "logistic regression over a window": _window},

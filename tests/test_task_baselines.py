@@ -3,7 +3,8 @@
 from typing import Any
 
 import pytest
-from benchmarks.task_baselines import METHODS, Baseline, _features, _sentences, _shape, _trimmed, baselines
+from benchmarks import task_baselines
+from benchmarks.task_baselines import METHODS, Baseline, _features, _sentences, _shape, _trimmed
 
 from segue.errors import DataError
 from segue.evaluation.metrics.translation import translation
@@ -17,8 +18,13 @@ BAD = {"en": ["a bad film", "what a bad story", "bad actors , bad end"], "zh": [
 NEW = {"en": ("good music", "bad music"), "zh": ("好酒店", "差酒店")}
 
 
+def baselines(task: str, language: str, train: Rows, test: Rows) -> list[Baseline]:
+    """Settings are chosen on the training rows."""
+    return task_baselines.baselines(task, language, train, test, valid=train)
+
+
 def only(found: list[Baseline], metric: str) -> tuple[float, float]:
-    trivial, classical = found
+    trivial, classical, *_ = found
     assert trivial.metric == classical.metric == metric
     for one in found:
         assert one.seconds >= 0
@@ -33,6 +39,32 @@ def test_classes_of_texts(language: str) -> None:
     good, bad = NEW[language]
     test = [{"text": bad, "label": "0"}, {"text": bad + bad, "label": "0"}, {"text": good, "label": "1"}]
     assert only(baselines("classify", language, train, test), "accuracy") == pytest.approx((1 / 3, 1.0))
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_nb_svm_knows_the_words_of_each_of_three_classes(language: str) -> None:
+    plain = {"en": ["a film", "the story ends"], "zh": ["一部电影", "故事完了"]}[language]
+    rows = [
+        {"text": text, "label": label}
+        for label, texts in {"0": BAD[language], "1": GOOD[language], "2": plain}.items()
+        for text in texts
+    ]
+    good, bad = NEW[language]
+    found = baselines("classify", language, rows, [{"text": good, "label": "1"}, {"text": bad, "label": "0"}])
+    assert [one.value for one in found if one.name == "NB-SVM"] == [1]
+
+
+def test_the_penalty_is_chosen_on_the_validation_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the first one, the most frequent class always answers, which is right where bad texts are called good."""
+    monkeypatch.setattr(task_baselines, "INVERSE_PENALTIES", (1e-9, 10.0))
+    rows = [{"text": text, "label": "1"} for text in GOOD["en"]] + [
+        {"text": text, "label": "0"} for text in BAD["en"][:2]
+    ]
+    test = [{"text": NEW["en"][1], "label": "0"}]
+    misled = [{"text": text, "label": "1"} for text in BAD["en"]]
+    for valid, value in ((rows, 1.0), (misled, 0.0)):
+        found = task_baselines.baselines("classify", "en", rows, test, valid=valid)
+        assert found[1].value == value
 
 
 def test_the_majority_is_that_of_the_training_rows() -> None:

@@ -40,9 +40,18 @@ def test_the_gradient_has_a_limit_in_tokens() -> None:
 
 
 def test_short_documents_of_a_pretrained_model_are_read_as_ever() -> None:
-    read, notes = choose_reading(ReadConfig(), situation([50, 60]), summarised=True)
+    large = situation([50, 60], config=changed(XLNET, width=768))
+    read, notes = choose_reading(ReadConfig(), large, summarised=True)
     assert read == ReadConfig(gradient_segments=2, pool="last")
     assert not notes
+
+
+def test_a_small_model_has_the_mean_of_its_tokens_as_summary() -> None:
+    read, notes = choose_reading(ReadConfig(), situation([50, 60]), summarised=True)
+    assert read == ReadConfig(gradient_segments=2, pool="last", summary="mean")
+    assert notes == [
+        f"read.summary=mean, the mean of all tokens of a segment: the model is small, with a width of {XLNET.width}"
+    ]
 
 
 def test_models_that_cannot_remember_get_no_memory() -> None:

@@ -22,6 +22,8 @@ GRADIENT_TOKENS = 16_384
 FEWEST_UPDATES = 600
 """Minimum number of updates: small tables are read more often to reach it, but at most `MOST_EPOCHS` times."""
 FEWEST_EPOCHS, MOST_EPOCHS = 3, 10
+SMALL_WIDTH = 384
+"""Maximum width of a small model, whose CLS has learned too little in pretraining to summarise a text."""
 NEW_DROPOUT = 0.1
 """Smallest dropout for new weights."""
 
@@ -54,8 +56,14 @@ def choose_reading(read: ReadConfig, found: Situation, *, summarised: bool) -> t
     """Choose the reading settings. `summarised` is True if the task has one prediction per document."""
     values: dict[str, Any] = {}
     notes: list[str] = []
-    trained = "new weights" if found.new_weights else "pretrained weights"
-    why_all = f"{found.long:,} documents have several segments" if found.long else trained
+    small = found.config.width <= SMALL_WIDTH
+    why_all = (
+        f"{found.long:,} documents have several segments"
+        if found.long
+        else "the weights are new"
+        if found.new_weights
+        else f"the model is small, with a width of {found.config.width}"
+    )
     if read.memory_length is None and found.long and may_remember(found.config, read):
         values["memory_length"] = _memory_length(found)
         notes.append(f"read.memory_length={values['memory_length']}: {_why_memory(found)}")
@@ -65,8 +73,7 @@ def choose_reading(read: ReadConfig, found: Situation, *, summarised: bool) -> t
         values["gradient_segments"] = max(2, min(needed, GRADIENT_TOKENS // found.segment_length))
         if found.long:
             notes.append(f"read.gradient_segments={values['gradient_segments']}: the longest document has {needed}")
-    every = bool(found.long) or found.new_weights
-    if read.summary is None and every and summarised:
+    if read.summary is None and summarised and (found.long or found.new_weights or small):
         values["summary"] = "mean"
         notes.append(f"read.summary=mean, the mean of all tokens of a segment: {why_all}")
     if read.pool is None:
