@@ -207,6 +207,15 @@ def test_early_stopping_and_more_validations(model: Path, tmp_path: Path) -> Non
     assert events[-1].best_step == 2
 
 
+@pytest.mark.parametrize(("rows", "steps"), [(100, [50, 100]), (99, [99])])
+def test_a_long_first_epoch_is_validated_early(model: Path, tmp_path: Path, rows: int, steps: list[int]) -> None:
+    train = table(tmp_path / "train.jsonl", reviews(rows))
+    valid = table(tmp_path / "valid.jsonl", reviews(30, seed=1))
+    made = request(model, train, "train.epochs=1", "train.batch_size=1", valid=valid)
+    events = finetune(made, tmp_path / "run")
+    assert [event.step for event in events if isinstance(event, Validated)] == steps
+
+
 def test_an_interrupt_keeps_the_best_model(model: Path, tmp_path: Path) -> None:
     train = table(tmp_path / "train.jsonl", reviews(32))
     last = None

@@ -28,6 +28,9 @@ from segue.train.optim import layered_optimizer, warm_up_then_line
 
 WARM_FOR = 50
 """Number of updates after the warm-up before a run may be judged to have learned nothing."""
+FIRST_VALIDATION = 50
+"""Number of updates before an early validation, if the first regular one is at least twice as far: users see soon
+whether the model learns, and have weights to keep if they stop."""
 FEWEST_ANSWERS = 20
 """Minimum number of predictions for the check that all are the same."""
 PATIENCE = 5
@@ -147,7 +150,8 @@ class Training:
                         "there was a validation, is in best/."
                     )
                 done = self.step % self.per_epoch
-                if done == 0 or (done % every == 0 and self.per_epoch - done >= every):
+                early = self.step == FIRST_VALIDATION and every >= 2 * FIRST_VALIDATION
+                if early or done == 0 or (done % every == 0 and self.per_epoch - done >= every):
                     answers = yield from self._validate()
                     warm = self.step >= warmup + WARM_FOR and len(self.valid) >= FEWEST_ANSWERS
                     if done == 0 and warm and (collapsed := detector.after_epoch(answers=answers)):
