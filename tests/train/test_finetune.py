@@ -212,8 +212,9 @@ def test_a_long_first_epoch_is_validated_early(model: Path, tmp_path: Path, rows
     train = table(tmp_path / "train.jsonl", reviews(rows))
     valid = table(tmp_path / "valid.jsonl", reviews(30, seed=1))
     made = request(model, train, "train.epochs=1", "train.batch_size=1", valid=valid)
-    events = finetune(made, tmp_path / "run")
-    assert [event.step for event in events if isinstance(event, Validated)] == steps
+    found = [event for event in finetune(made, tmp_path / "run") if isinstance(event, Validated)]
+    assert [event.step for event in found] == steps
+    assert [event.early for event in found] == [True, False][-len(steps) :]
 
 
 def test_an_interrupt_keeps_the_best_model(model: Path, tmp_path: Path) -> None:

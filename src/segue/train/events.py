@@ -134,6 +134,8 @@ class Validated:
     best: bool
     loss: float | None = None
     """Validation loss without class weights; None if the predictions do not determine it."""
+    early: bool = False
+    """True for the additional one in a long first epoch, which early stopping does not count."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -277,7 +277,7 @@ def _trained(
                 values = {name: metric.value for name, metric in event.metrics.items()}
                 loss = {} if event.loss is None else {"validation_loss": event.loss}
                 metrics.write({"step": event.step, "validation": values, **loss})
-                since_best += 1
+                since_best += not event.early
                 value = values[training.task.metric]
                 nats = math.inf if event.loss is None else event.loss
                 if best is None or best.is_behind(value, nats):

@@ -152,7 +152,7 @@ class Training:
                 done = self.step % self.per_epoch
                 early = self.step == FIRST_VALIDATION and every >= 2 * FIRST_VALIDATION
                 if early or done == 0 or (done % every == 0 and self.per_epoch - done >= every):
-                    answers = yield from self._validate()
+                    answers = yield from self._validate(early=early)
                     warm = self.step >= warmup + WARM_FOR and len(self.valid) >= FEWEST_ANSWERS
                     if done == 0 and warm and (collapsed := detector.after_epoch(answers=answers)):
                         return collapsed
@@ -180,12 +180,12 @@ class Training:
         total, tokens, positions = sum_over_processes(own_values).tolist()
         return _Update(loss=total, norm=float(norm), tokens=int(tokens), positions=int(positions))
 
-    def _validate(self) -> Generator[Event, None, int]:
+    def _validate(self, *, early: bool) -> Generator[Event, None, int]:
         """Yield the metrics; return the number of distinct predictions."""
         self._predictions = collected(answers_in_order(self.made, own_share(self.valid)))
         metrics = self.task.measure(self.valid, self._predictions)
         loss = mean_loss(self.task, self.valid, self._predictions)
-        yield Validated(step=self.step, metrics=metrics, best=False, loss=loss)
+        yield Validated(step=self.step, metrics=metrics, best=False, loss=loss, early=early)
         # Texts with entities have no such column: finding none at first is no sign that inputs look the same.
         return len({str(one.columns["prediction"]) for one in self._predictions if "prediction" in one.columns})
 
