@@ -72,7 +72,9 @@ def test_causal(work: Path) -> None:
     assert "memory_length=N,N" in message
 
 
-@pytest.mark.parametrize("spans", ["pieces", "words", "characters"])
+@pytest.mark.parametrize(
+    "spans", ["pieces", *(pytest.param(name, marks=pytest.mark.long) for name in ("words", "characters"))]
+)
 def test_permutation(work: Path, spans: str) -> None:
     extra = [
         f"data.permutation.spans={spans}",
