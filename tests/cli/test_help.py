@@ -170,6 +170,7 @@ WITHOUT_TORCH = [
     ["inspect", "--help"],
     ["inspect", "store"],
     ["plan", "--help"],
+    ["plan", "no-such-config"],
     ["sample"],
     ["prepare", "--help"],
 ]

@@ -5,8 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from segue.checkpoint.find import ALIASES
-from segue.checkpoint.packaged import packaged_model, packaged_models
+from segue.checkpoint.packaged import ALIASES, packaged_model, packaged_models
 from segue.config import Config, ModelConfig, dump, parse, read_config_file, toml, toml_value
 from segue.config.presets import preset_names, preset_text
 from segue.config.schema import LARGEST_VOCABULARY
@@ -116,3 +115,20 @@ def _value(key: str, value: Any) -> str:
         raise ConfigError(
             f"{key} must be a number, a text, True, False, or a list of them; got {kind_of(value)}. Correct it."
         ) from None
+
+
+def chosen_config(
+    config: str | Path | Config,
+    *,
+    store: str | Path | Store | None = None,
+    validation: str | Path | Store | None = None,
+    settings: Settings | None = None,
+    base: ModelConfig | None = None,
+) -> Config:
+    """Return the config of a run from the given arguments. `base` is the model that it starts from."""
+    data = {
+        f"data.{key}": one.path if isinstance(one, Store) else Path(one)
+        for key, one in (("store", store), ("validation", validation))
+        if one is not None
+    }
+    return run_config(config, [*overrides(settings), *overrides(data)], base=base)
