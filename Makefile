@@ -36,8 +36,7 @@ TESTS = .venv/bin/python -m pytest -q -p tests.workers --workers $(WORKERS) --ig
 test: .venv/ready
 	$(TESTS) --ignore=tests/browser
 
-# Imports what the tests import, so that it is compiled once: in a fresh clone, processes that start together would each
-# compile all of it.
+# Imports what the tests import, so that in a fresh clone it is compiled while something else keeps the other core busy.
 compiled: .venv/ready
 	.venv/bin/python -m pytest -qq --collect-only --ignore=tests/parity --ignore=tests/browser >.venv/collected || { cat .venv/collected; exit 1; }
 

@@ -63,6 +63,11 @@ def _advice(source: str) -> str:
     """Return the remedy for a config that is neither a file nor a preset."""
     if packaged_model(source) is not None:
         return f"{source} is a model that is trained already: fine-tune it with `segue finetune {source}`."
+    if source in named_models():
+        return (
+            f"{source} is the config of a model, without data and training: write it to a file with "
+            f"`segue models {source} > {source}.toml`, and add [data] and [train] as a preset has them."
+        )
     near = similar_names(source, [*preset_names(), *packaged_models()])
     return f"Did you mean {' or '.join(near)}?" if near else "Check the name."
 
