@@ -170,6 +170,7 @@ class Workers:
 def work(session: pytest.Session, connection: Connection, *, number: int) -> None:
     """In a worker: runs what it is given."""
     gc.freeze()
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background ignores it, and would never end
     config = session.config
     capture: Any = config.pluginmanager.get_plugin("capturemanager")
     capture.stop_global_capturing()  # into a file that all processes would share
