@@ -30,17 +30,19 @@ demo: .venv/ready
 	.venv/bin/segue demo
 
 # Half as many processes again as cores: a sixth of the time of tests is waiting for servers, leases and kills.
-test: .venv/ready
-	.venv/bin/python -m pytest -q -n $$(.venv/bin/python -c 'import os; print(max(2, (os.cpu_count() or 1) * 3 // 2))') --dist worksteal --ignore=tests/parity --ignore=tests/browser
+WORKERS ?= $$(.venv/bin/python -c 'import os; print(max(2, (os.cpu_count() or 1) * 3 // 2))')
+TESTS = .venv/bin/python -m pytest -q -p tests.workers --workers $(WORKERS) --ignore=tests/parity
 
-# Imports what the tests import, so that it is compiled once: in a fresh clone, processes that start together would each
-# compile all of it.
+test: .venv/ready
+	$(TESTS) --ignore=tests/browser
+
+# Imports what the tests import, so that in a fresh clone it is compiled while something else keeps the other core busy.
 compiled: .venv/ready
 	.venv/bin/python -m pytest -qq --collect-only --ignore=tests/parity --ignore=tests/browser >.venv/collected || { cat .venv/collected; exit 1; }
 
 test-long: .venv/ready
-	.venv/bin/python -m pytest -q -n auto --dist worksteal -m long --ignore=tests/parity
-	ALL_EXAMPLES=1 .venv/bin/python -m pytest -q -n auto --dist worksteal -m hypothesis --ignore=tests/parity --ignore=tests/browser
+	$(TESTS) -m long
+	ALL_EXAMPLES=1 $(TESTS) -m hypothesis --ignore=tests/browser
 
 soak: .venv/ready
 	.venv/bin/python -m pytest -q -m long tests/serve

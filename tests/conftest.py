@@ -3,7 +3,9 @@ import os
 import shutil
 import sys
 import sysconfig
+from collections import defaultdict
 from pathlib import Path
+from zlib import crc32
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # for the commands that tests start; before torch reads it
 
@@ -32,6 +34,24 @@ def has_room(place: str) -> bool:
         return False
     found = os.statvfs(place)
     return found.f_bavail * found.f_frsize >= ROOM and not found.f_flag & os.ST_NOEXEC
+
+
+@pytest.hookimpl(tryfirst=True)  # before -m chooses
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Of a test with `@pytest.mark.one_in(3)`, a third of the variants stay in `make test`. Which third depends on the
+    test, so that all models of a list are tried, each by some of the tests; `make test-long` tries all by all."""
+    variants: dict[tuple[Path, str], list[pytest.Item]] = defaultdict(list)
+    for item in items:
+        if item.get_closest_marker("one_in") is not None:
+            variants[item.path, getattr(item, "originalname", item.name)].append(item)
+    for (_, name), some in variants.items():
+        for number, item in enumerate(some):
+            mark = item.get_closest_marker("one_in")
+            assert mark is not None
+            (count,) = mark.args
+            turn = number + number // count  # not the same place of each round, where variants have two parameters
+            if len(some) >= count and (turn + crc32(name.encode())) % count:
+                item.add_marker(pytest.mark.long)
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

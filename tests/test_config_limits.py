@@ -216,7 +216,7 @@ values = st.recursive(
 )
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     model=st.dictionaries(st.sampled_from(names(Config)), values, max_size=8),
     data=st.dictionaries(st.sampled_from(names(Config)), values, max_size=8),

@@ -4,6 +4,7 @@ import errno
 import json
 import os
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -336,7 +337,7 @@ def test_two_folders_are_replaced_together_whenever_the_process_is_killed(
     number = 1
     while True:
         for path in tmp_path.iterdir():
-            subprocess.run(["rm", "-r", path], check=True)
+            shutil.rmtree(path)
         if exists:
             fill("old")
         dead = killed_at(number, call, lambda: fill("new"))

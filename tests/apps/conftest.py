@@ -53,6 +53,16 @@ def new_database(request: pytest.FixtureRequest) -> Callable[[], str | None]:
     return found.new
 
 
+@pytest.fixture(scope="session", params=["sqlite", pytest.param("postgresql", marks=pytest.mark.long)])
+def usual_database(request: pytest.FixtureRequest) -> Callable[[], str | None]:
+    """The same for tests that take seconds, and whose statements other tests try with both databases: PostgreSQL in
+    make test-long."""
+    if request.param == "sqlite":
+        return lambda: None
+    found: Postgres = request.getfixturevalue("postgres")
+    return found.new
+
+
 def with_database(desk: Path, url: str | None) -> Path:
     """The desk, with its conversations there."""
     DESK.make(desk, DESK.current_model(desk), database=url)

@@ -113,21 +113,21 @@ def evidence(golds: Sequence[tuple[int, ...]]) -> Evidence:
     )
 
 
-def test_no_question_has_a_part_in_what_judges_it() -> None:
+@pytest.mark.parametrize("place", [57, *(pytest.param(place, marks=pytest.mark.long) for place in (0, 123))])
+def test_no_question_has_a_part_in_what_judges_it(place: int) -> None:
     """Another label of a question changes what the others get, but not what it gets itself."""
     golds = [(place % 10,) for place in range(200)]
     before = decide(evidence(golds), error=0.1, outside_share=None)
-    for place in (0, 57, 123):
-        changed = [*golds]
-        changed[place] = ((golds[place][0] + 1) % 10,)
-        after = decide(evidence(changed), error=0.1, outside_share=None)
-        fold = place // 10 % FOLDS
-        own, others = np.arange(200) // 10 % FOLDS == fold, np.arange(200) // 10 % FOLDS != fold
-        assert (after.confidence_N[own] == before.confidence_N[own]).all()
-        assert (after.inside_N[own] == before.inside_N[own]).all()
-        assert (after.ranked[place].topics == before.ranked[place].topics).all()
-        assert (after.confidence_N[others] != before.confidence_N[others]).any()
-        assert abs(after.counts.answered - before.counts.answered) < 60
+    changed = [*golds]
+    changed[place] = ((golds[place][0] + 1) % 10,)
+    after = decide(evidence(changed), error=0.1, outside_share=None)
+    fold = place // 10 % FOLDS
+    own, others = np.arange(200) // 10 % FOLDS == fold, np.arange(200) // 10 % FOLDS != fold
+    assert (after.confidence_N[own] == before.confidence_N[own]).all()
+    assert (after.inside_N[own] == before.inside_N[own]).all()
+    assert (after.ranked[place].topics == before.ranked[place].topics).all()
+    assert (after.confidence_N[others] != before.confidence_N[others]).any()
+    assert abs(after.counts.answered - before.counts.answered) < 60
     counts = before.outcomes.at(before.threshold)
     assert 0 < counts.answered < counts.inside == 200
     assert counts.outside == 40

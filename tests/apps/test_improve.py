@@ -36,9 +36,9 @@ def answered_by_agent(client: httpx.Client, question: str, answer: str) -> str:
 
 
 def test_what_agents_answer_is_learned_and_can_be_taken_back(
-    learned_few: Path, tmp_path: Path, new_database: Callable[[], str | None]
+    learned_few: Path, tmp_path: Path, usual_database: Callable[[], str | None]
 ) -> None:
-    desk = with_database(shutil.copytree(learned_few, tmp_path / "desk"), new_database())
+    desk = with_database(shutil.copytree(learned_few, tmp_path / "desk"), usual_database())
     file = isinstance(DESK.place_of(desk), Path)
     with pytest.raises(ConfigError, match="accepted answers that it has not learned"):
         segue.improve_desk(desk, progress=False)
@@ -97,7 +97,7 @@ def test_what_agents_answer_is_learned_and_can_be_taken_back(
     with pytest.raises(ConfigError, match="to must be one of the models 0001, 0002"):
         segue.roll_back_desk(desk, to="0007")
 
-    segue.copy_desk(tmp_path / "copy", tmp_path / "restored", check=True, database=new_database())
+    segue.copy_desk(tmp_path / "copy", tmp_path / "restored", check=True, database=usual_database())
     assert DESK.current_model(tmp_path / "restored") == "0002"
     assert len(segue.person_in_desk(tmp_path / "restored", "nobody")["conversations"]) == 0
     assert isinstance(DESK.place_of(tmp_path / "restored"), Path) == file

@@ -114,14 +114,14 @@ def checked(desk: Path, visitors: list[Visitor], receiver: Receiver) -> None:
     database.close()
 
 
-def test_nothing_is_lost_or_doubled(desk: Path, tmp_path: Path, new_database: Callable[[], str | None]) -> None:
-    url = new_database()
+def test_nothing_is_lost_or_doubled(desk: Path, tmp_path: Path, usual_database: Callable[[], str | None]) -> None:
+    url = usual_database()
     visited(with_database(desk, url), tmp_path, times=4 if url is None else 2)
 
 
 @pytest.mark.long
 def test_nothing_is_lost_or_doubled_in_a_hundred_kills(
-    learned: Path, tmp_path: Path, new_database: Callable[[], str | None]
+    learned: Path, tmp_path: Path, usual_database: Callable[[], str | None]
 ) -> None:
     shutil.copytree(learned, tmp_path / "many")
-    visited(with_database(tmp_path / "many", new_database()), tmp_path, times=100)
+    visited(with_database(tmp_path / "many", usual_database()), tmp_path, times=100)

@@ -141,6 +141,7 @@ def test_settings_may_not_contradict_the_shapes(tmp_path: Path) -> None:
     assert not (tmp_path / "ours").exists()
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("name", [name for name in PYTORCH if not name.startswith(("C4", "C9"))])
 @pytest.mark.parametrize("old", [False, True], ids=["zip", "2019"])
 def test_original_module(name: str, old: bool, tmp_path: Path) -> None:
@@ -206,6 +207,7 @@ def test_fine_tuned_tensorflow_heads(tmp_path: Path) -> None:
 # ------------------------------------------------------------------------------------------- out to others
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("name", HEADS)
 @pytest.mark.parametrize("form", ["safetensors", "sharded", "bin"])
 def test_transformers_folder_and_back(name: str, form: str, tmp_path: Path) -> None:

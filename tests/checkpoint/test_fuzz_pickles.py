@@ -130,6 +130,7 @@ def run(name: str, cases: int, seed: int) -> fuzz.Report:
     return fuzz.run(reader, samples(), cases=cases, seed=seed, **options())
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("name", READERS)
 @CASES
 def test_broken_files_are_read_or_refused(name: str, cases: int) -> None:

@@ -24,6 +24,7 @@ from segue.checkpoint.pickles import (
 from segue.errors import CheckpointError
 from tests.checkpoint.fuzz import no_acts
 from tests.checkpoint.work import TooMuchWorkError, at_most
+from tests.examples import examples
 
 PROTOCOLS = range(pickle.HIGHEST_PROTOCOL + 1)
 SCALARS = (
@@ -127,7 +128,7 @@ HARMLESS = {"build", "memo far"}
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(value=PLAIN)
 def test_plain_values_are_as_python_reads_them(protocol: int, value: object) -> None:
     data = pickle.dumps(value, protocol)

@@ -247,7 +247,7 @@ def test_interrupts_are_as_they_were_after_a_command() -> None:
     assert seen[1] is signal.SIG_IGN
 
 
-@pytest.mark.parametrize("seconds", [0.2, 1.5])
+@pytest.mark.parametrize("seconds", [0.2, pytest.param(1.5, marks=pytest.mark.long)])
 def test_an_interrupt_at_any_moment_leaves_no_traceback(seconds: float) -> None:
     """Also while torch is imported. What Python does before it reaches segue is not ours."""
     process = subprocess.Popen([*COMMAND, "tour"], stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)

@@ -170,17 +170,21 @@ WITHOUT_TORCH = [
     ["inspect", "--help"],
     ["inspect", "store"],
     ["plan", "--help"],
+    ["plan", "no-such-config"],
     ["sample"],
     ["prepare", "--help"],
 ]
 RUN_ALL = """
 import sys
 from segue.cli.app import app
+from segue.errors import ConfigError
 for arguments in {commands!r}:
     try:
         app(arguments)
     except SystemExit as end:
         assert end.code in (0, None), (arguments, end.code)
+    except ConfigError:
+        assert "no-such-config" in arguments
     assert "torch" not in sys.modules, arguments
 """
 

@@ -72,7 +72,9 @@ def test_causal(work: Path) -> None:
     assert "memory_length=N,N" in message
 
 
-@pytest.mark.parametrize("spans", ["pieces", "words", "characters"])
+@pytest.mark.parametrize(
+    "spans", ["pieces", *(pytest.param(name, marks=pytest.mark.long) for name in ("words", "characters"))]
+)
 def test_permutation(work: Path, spans: str) -> None:
     extra = [
         f"data.permutation.spans={spans}",
@@ -109,6 +111,7 @@ def test_plan(work: Path) -> None:
         (("pretrain", "small-transformer-xl"), "no --out"),
         (("pretrain", "small-transformer-xl", "--out", "x"), "data.store must be given"),
         (("pretrain", "nonsense", "--out", "x"), "a config must be a file or one of"),
+        (("plan", "transformer-xl-wt103"), "`segue models transformer-xl-wt103 > transformer-xl-wt103.toml`"),
         (("pretrain", "small-transformer-xl", "data.store=nowhere", "--out", "x"), "a store must be a folder"),
         (("evaluate", "nowhere", "nowhere"), "a store must be a folder"),
         (("plot", "nowhere"), "must contain metrics.jsonl"),

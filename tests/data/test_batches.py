@@ -99,6 +99,7 @@ def same(one: Batch, other: Batch) -> bool:
 # --------------------------------------------------------------------------------------- positions and processes
 
 
+@pytest.mark.one_in(3)
 @every_case
 def test_processes_together_have_the_same_batch(name: str) -> None:
     for world in (2, 4):
@@ -152,6 +153,7 @@ def test_rows_start_and_run_backwards_where_they_should(name: str) -> None:
     assert next(reader).starts_B.all()
 
 
+@pytest.mark.one_in(3)
 @every_case
 def test_every_batch_of_an_epoch_trains_a_model(name: str) -> None:
     """With its memory, from documents that end in between to lanes that end early."""
@@ -284,6 +286,7 @@ def read_before(places: Batch, offset: int) -> Tensor:
     return own_B & torch.where(places.reversed_B, offset > first_B, offset < first_B)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("name", ["pieces", "words", "characters", "chunks", "plain", "plain-halves"])
 def test_no_permutation_target_is_visible_to_what_predicts_it(name: str) -> None:
     """Through three steps and their memory, in forward and backward lanes: a prediction changes with a token only if

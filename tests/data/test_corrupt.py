@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from segue.config import MaskingConfig
 from segue.data.corrupt import Replacements, choose, corrupt, group_words
+from tests.examples import examples
 
 MASK = 3
 REPLACEMENTS = Replacements(mask=MASK, ordinary=np.arange(5, 1000))
@@ -58,7 +59,7 @@ def test_extreme_shares() -> None:
     assert len(chosen) == 0
 
 
-@settings(max_examples=80, deadline=None, derandomize=True)
+@settings(max_examples=examples(80), deadline=None, derandomize=True)
 @given(
     starts=st.lists(st.booleans(), min_size=1, max_size=60), goal=st.integers(1, 30), longest=st.integers(1, 9),
     reverse=st.booleans(), seed=st.integers(0, 99),

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from segue.data.lanes import ContiguousLanes, Cutting, DocumentLanes, Lanes, lanes_of_process
 from segue.errors import DataError
+from tests.examples import examples
 
 
 class MemorySource:
@@ -97,7 +98,7 @@ def test_backward_lanes_read_the_same_text_from_its_end() -> None:
         assert backward == forward[::-1]
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=examples(60), deadline=None, derandomize=True)
 @given(
     lengths=st.lists(st.integers(1, 40), min_size=4, max_size=30),
     ahead=st.integers(0, 1),

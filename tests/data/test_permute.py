@@ -392,7 +392,7 @@ def test_padding_is_never_a_target_and_short_halves_have_few() -> None:
         assert rank_Q[:16].max() < rank_Q[16:].min()
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=examples(60), deadline=None, derandomize=True)
 @given(
     lines=st.lists(st.integers(1, 299), max_size=20),
     begin=st.integers(30, 200),

@@ -27,6 +27,7 @@ from segue.data.problems import Problems
 from segue.data.readers import LONGEST_LINE, DocumentPart, ReadSettings, read_documents
 from segue.data.tables import open_table
 from segue.errors import DataError
+from tests.examples import examples
 
 COMPRESS: dict[str, Callable[[bytes], bytes]] = {
     "": bytes,
@@ -74,7 +75,7 @@ def test_line_ends_of_all_systems_and_only_those(tmp_path: Path) -> None:
     assert documents(path, document="line") == ["a", "b", "c", "d\x0be\x0cf\x85g\u2028h"]
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 @given(
     text=st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0\r"), max_size=80),
     longest=st.integers(1, 30),

@@ -21,6 +21,7 @@ from segue.data.tables import (
 from segue.data.tables import cells as delimited
 from segue.data.tables import reader as table_reader
 from tests.data.tables import COMPRESS, refused, rows, table, write
+from tests.examples import examples
 
 
 @pytest.mark.parametrize("ending", COMPRESS)
@@ -245,7 +246,7 @@ def test_memory_stays_flat_on_an_endless_line(tmp_path: Path, name: str, monkeyp
         tracemalloc.stop()
 
 
-@settings(deadline=None, max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, max_examples=examples(80), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     cells=st.lists(
         st.tuples(*[st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0\r"), max_size=8)] * 2),

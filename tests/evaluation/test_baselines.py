@@ -49,6 +49,7 @@ def test_characters_decide_in_chinese() -> None:
     assert ngram_labels(texts, labels, ["真好", "真差"], counted="characters") == ["好评", "差评"]
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("classes", [2, 4])
 @pytest.mark.parametrize("inverse_penalty", [1.0, 100.0])
 def test_the_regression_is_that_of_scikit_learn(

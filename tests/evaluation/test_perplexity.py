@@ -35,6 +35,7 @@ class Text:
 TEXT = Text(random_ids(1, 61, seed=5)[0].numpy())
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(
     "name", ["transformer-xl-enwik8-base", "transformer-xl-wt103", "shaw", "rotary", "gpt", "absolute"]
 )

@@ -57,6 +57,7 @@ def made_for(name: str, folder: Path) -> TaskModel:
     return task_model(TASKS[name], folder, ROWS[name][0])
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("name", ROWS)
 def test_integrated_gradients_are_complete(name: str, folder: Path) -> None:
     """The numbers of all words add up to the difference to a text without words."""
@@ -138,6 +139,7 @@ def test_leave_one_out_is_the_answer_to_the_other_text(folder: Path) -> None:
             assert found.values_N[number] == pytest.approx(expected, abs=1e-5)
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("name", ROWS)
 def test_a_report_says_how_true_it_is(name: str, folder: Path) -> None:
     made = made_for(name, folder)

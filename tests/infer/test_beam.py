@@ -92,6 +92,7 @@ def test_a_beam_as_wide_as_everything_finds_the_best_texts(penalty: float) -> No
         np.testing.assert_allclose([one.score for one in found], [score for score, _ in expected], rtol=1e-12)
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("beam", [1, 2, 3, 7])
 @pytest.mark.parametrize("penalty", [0.0, 1.0])
 def test_narrow_beams_do_as_the_plain_search(beam: int, penalty: float) -> None:

@@ -35,6 +35,7 @@ def pooled(states: np.ndarray, pool: str) -> np.ndarray:
     return {"mean": states.mean(0), "max": states.max(0), "first": states[0], "last": states[-1]}[pool]
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("pool", ["mean", "max", "first", "last"])
 @pytest.mark.parametrize("name", ["transformer-xl-enwik8-base", "xlnet-base", "gpt", "bert-base", "pre-norm"])
 def test_a_text_in_one_segment(name: str, pool: str) -> None:
@@ -132,6 +133,7 @@ def test_lines_are_pooled_with_what_comes_before_them() -> None:
             np.testing.assert_allclose(row.vector, pooled(states[begin:end], pool), rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("name", ["transformer-xl-wt103-base", "xlnet-base", "gpt", "bert-memory"])
 @pytest.mark.parametrize("by", ["document", "line"])
 def test_reading_side_by_side_changes_nothing(name: str, by: str) -> None:

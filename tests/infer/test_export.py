@@ -58,6 +58,7 @@ OTHER_START = {
 }
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("name", [*MODELS, *OTHER_START])
 def test_the_encoder_is_the_trunk(name: str) -> None:
     model, ids = noisy((MODELS | OTHER_START)[name]), random_ids(3, 11)
@@ -69,6 +70,7 @@ def test_the_encoder_is_the_trunk(name: str) -> None:
     assert torch.equal(other[real], found[real])
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("name", [*STREAMED, *OTHER_START])
 def test_a_step_is_the_streamer(name: str) -> None:
     model, ids = noisy((STREAMED | OTHER_START)[name]), random_ids(2, 16)

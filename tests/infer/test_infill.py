@@ -42,6 +42,7 @@ def one_pass(model: LanguageModel, result: Infilled, memory: Memory | None = Non
     return -float(nll.sum())
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("name", sorted(PERMUTATION))
 @pytest.mark.parametrize("order", [*ORDERS, [4, 1, 7, 3]])
 def test_place_by_place_is_one_pass(name: str, order: Order | list[int]) -> None:
@@ -168,6 +169,7 @@ def model_for(tokenizer: Tokenizer, extra: int = 0) -> LanguageModel:
     return noisy(changed(XLNET, vocabulary={"size": tokenizer.size + extra}))
 
 
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("kind", sorted(KINDS))
 @pytest.mark.parametrize(
     "text", ["The old ___ counted the ___ships.", "守塔的___每天清晨，___船只", "___", "海___ ___"]

@@ -52,6 +52,7 @@ CASES = [
 ]
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(("name", "span"), CASES)
 def test_skipping_changes_nothing_and_one_token_less_would(name: str, span: int | None) -> None:
     reader = streamer(name, span=span)
@@ -81,6 +82,7 @@ def test_windows_that_are_over_are_skipped(name: str, count: int) -> None:
     torch.testing.assert_close(logits_after(skipping), logits_after(whole), rtol=0, atol=1e-12)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("name", CONFIGS)
 def test_a_long_prompt_in_a_session(name: str) -> None:
     """However it comes, in parts or at once, after something else, and with many more tokens than may wait."""

@@ -58,6 +58,7 @@ def token_by_token(model: LanguageModel, ids: list[int]) -> list[float]:
 # --------------------------------------------------------------------------------------------------------------- causal
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("segment_length", [1, 5, 64])
 @pytest.mark.parametrize("name", WITH_MEMORY)
 def test_causal_with_memory_is_the_reading_token_by_token(name: str, segment_length: int) -> None:
@@ -210,6 +211,7 @@ def test_masked_models_see_all_other_tokens() -> None:
 # ----------------------------------------------------------------------------------------------- side by side, in order
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("name", ["transformer-xl-wt103-base", "gpt", "xlnet-base", "per-layer", "bert-base"])
 def test_reading_side_by_side_changes_nothing(name: str) -> None:
     config = MODELS[name]

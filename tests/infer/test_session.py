@@ -97,6 +97,7 @@ def test_a_model_without_memory_reads_windows() -> None:
 # ------------------------------------------------------------------------------------------------------ any split
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("name", CONFIGS)
 @settings(max_examples=12, deadline=None)
 @given(cuts=st.lists(st.integers(0, len(TEXT)), max_size=6))

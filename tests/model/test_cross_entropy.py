@@ -14,6 +14,7 @@ from segue.config import changed
 from segue.model import Batch, cross_entropy
 from segue.model.cross_entropy import weighted_nll
 from segue.model.language_model import masked_mean
+from tests.examples import examples
 from tests.tiny import MODELS, noisy, random_ids
 
 
@@ -46,7 +47,7 @@ def gradients(function, arguments, scale: float = 1.0) -> list[Tensor]:
     return list(torch.autograd.grad(function(*arguments)[0] * scale, inputs))
 
 
-@settings(max_examples=40, deadline=None, derandomize=True)
+@settings(max_examples=examples(40), deadline=None, derandomize=True)
 @given(
     rows=st.integers(1, 11),
     width=st.integers(1, 9),

@@ -48,6 +48,7 @@ def read(model: LanguageModel, ids_BQ: Tensor, cuts: list[int], memory: Memory |
 # ------------------------------------------------------------------------------------------------------- law 1
 
 
+@pytest.mark.one_in(3)
 @every_causal_model
 @a_few
 @given(cuts=st.lists(st.integers(1, 12), max_size=4).map(sorted), seed=st.integers(0, 99))
@@ -57,6 +58,7 @@ def test_segments_with_memory_equal_one_segment(name: str, cuts: list[int], seed
     close(read(model, ids_BQ, cuts), read(model, ids_BQ, []))
 
 
+@pytest.mark.one_in(3)
 @every_causal_model
 @a_few
 @given(span=st.integers(1, 8), cuts=st.lists(st.integers(1, 12), min_size=1, max_size=4).map(sorted))
@@ -112,6 +114,7 @@ def changed_states(model: LanguageModel, batches: list[Batch], was: States, wher
     return content, query
 
 
+@pytest.mark.one_in(3)
 @every_model
 @torch.no_grad()
 def test_exactly_what_may_change_does(name: str) -> None:
@@ -172,6 +175,7 @@ def test_exactly_what_may_change_does(name: str) -> None:
 # ------------------------------------------------------------------------------------------------------- law 3
 
 
+@pytest.mark.one_in(3)
 @every_causal_model
 @torch.no_grad()
 def test_token_by_token_equals_the_whole(name: str) -> None:
@@ -182,6 +186,7 @@ def test_token_by_token_equals_the_whole(name: str) -> None:
 # ------------------------------------------------------------------------------------------------------- law 4
 
 
+@pytest.mark.one_in(3)
 @every_model
 @torch.no_grad()
 def test_save_and_load_are_bit_equal(name: str, tmp_path) -> None:
@@ -238,6 +243,7 @@ def test_stop_and_resume_equal_never_stopping(name: str, tmp_path) -> None:
 # ------------------------------------------------------------------------------------------------------- law 5
 
 
+@pytest.mark.one_in(3)
 @every_model
 def test_a_batch_of_eight_equals_eight_accumulated(name: str) -> None:
     model = noisy(MODELS[name])
@@ -273,6 +279,7 @@ def forgetting_nothing(name: str) -> LanguageModel:
     return noisy(MODELS[name] if MODELS[name].memory is None else changed(MODELS[name], memory=memory))
 
 
+@pytest.mark.one_in(3)
 @every_model
 @a_few
 @given(lengths=st.lists(st.integers(1, 5), min_size=3, max_size=3), left=st.booleans(), seed=st.integers(0, 9))
@@ -313,6 +320,7 @@ def test_a_short_last_batch_works(name: str) -> None:
     close(short.hidden_BQD, full.hidden_BQD[rows])
 
 
+@pytest.mark.one_in(3)
 @every_model
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=["bfloat16", "float32"])
 @torch.no_grad()

@@ -13,8 +13,9 @@ from segue.model.masks import (
     stream_mask,
 )
 from tests import oracles
+from tests.examples import examples
 
-quick = settings(max_examples=60, deadline=None, derandomize=True)
+quick = settings(max_examples=examples(60), deadline=None, derandomize=True)
 
 
 @quick

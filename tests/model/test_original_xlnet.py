@@ -61,6 +61,7 @@ def test_clamped_distances(name: str, dtype: torch.dtype) -> None:
         close(output.hidden_BQD, want[key].transpose(0, 1), dtype)
 
 
+@pytest.mark.one_in(3)
 @torch.no_grad()
 @pytest.mark.parametrize("clamp", ["", "clamp."])
 @pytest.mark.parametrize(("initial", "key"), [("empty", "empty"), ("zeros", "zero")])
@@ -200,6 +201,7 @@ ATTENTION = {
 }
 
 
+@pytest.mark.one_in(3)
 @torch.no_grad()
 @pytest.mark.parametrize("projected", [True, False])
 @pytest.mark.parametrize(

@@ -6,8 +6,9 @@ from hypothesis import strategies as st
 
 from segue.model.positions import distance_columns, distances, relative_shift, relative_unshift, sinusoid
 from tests import oracles
+from tests.examples import examples
 
-quick = settings(max_examples=60, deadline=None, derandomize=True)
+quick = settings(max_examples=examples(60), deadline=None, derandomize=True)
 
 
 @quick

@@ -74,6 +74,7 @@ def in_pieces(reader: Streamer, cache: Cache, ids_BQ: Tensor, cuts: list[int]) -
     return torch.cat(found, dim=1)
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("name", STREAMED)
 def test_any_pieces_equal_one_token_at_a_time(name: str) -> None:
     reader, ids, expected = streamer(name), random_ids(2, LENGTH), expected_of(name)
@@ -82,6 +83,7 @@ def test_any_pieces_equal_one_token_at_a_time(name: str) -> None:
         torch.testing.assert_close(found, expected, rtol=0, atol=1e-9)
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("name", [name for name, config in STREAMED.items() if config.memory is not None])
 def test_a_stream_goes_on_from_a_memory(name: str) -> None:
     """What the trunk has read, token by token here, need not be read again."""

@@ -186,6 +186,7 @@ def test_padding_is_counted() -> None:
 # ----------------------------------------------------------------------------------------------------- the search
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("name", PREDICTING)
 def test_what_is_written_has_the_probability_that_the_loss_gives_it(name: str) -> None:
     model = noisy(reading_config(PREDICTING[name]))

@@ -79,7 +79,7 @@ def test_a_space_has_a_piece_even_if_the_texts_have_none(kind) -> None:
 @given(texts=st.lists(any_text, min_size=1, max_size=5))
 @example(texts=["<sep><unk></s> <mask>" * 20])
 @example(texts=["\u2585 \u2581 \0a\t"])
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 def test_any_text_can_be_trained_on(kind, texts: list[str]) -> None:
     """SentencePiece ends the whole process on some inputs; none of them may reach it."""
     if not sample_sentences(texts, max_sentences=9, seed=0):

@@ -159,6 +159,7 @@ def test_small_things(kind: str) -> None:
     assert tokenizer.fingerprint() == make(kind).fingerprint()
 
 
+@pytest.mark.one_in(3)
 @every_kind
 @pytest.mark.parametrize("stretch", ["a", "船", "the keeper ", "\u2581", "\n", "\U0001f468", "e\u0301"])
 def test_long_lines(kind: str, stretch: str) -> None:

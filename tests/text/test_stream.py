@@ -98,6 +98,7 @@ def spaced(text: str) -> str:
     return " ".join(" ".join(word[n : n + 8192] for n in range(0, len(word), 8192)) for word in text.split())
 
 
+@pytest.mark.one_in(3)
 @every_kind
 @given(text=some_text, cuts=some_cuts)
 @example(text="".join(HARD), cuts=list(range(0, 1000, 7)))
@@ -110,6 +111,7 @@ def test_any_cut_gives_the_ids_of_the_whole(kind: str, text: str, cuts: list[int
     assert streamed(tokenizer, list(text)) == whole
 
 
+@pytest.mark.one_in(3)
 @every_kind
 @given(text=some_text, cuts=some_cuts)
 @tries
@@ -131,6 +133,7 @@ def test_what_waits_is_the_end_of_the_text(kind: str, text: str, cuts: list[int]
     assert ids + encoder.finish().tolist() == tokenizer.encode(text).tolist()
 
 
+@pytest.mark.one_in(4)
 @every_kind
 def test_lines_and_stretches_that_are_long(kind: str) -> None:
     """Lengths about the places where long lines are cut, with and without spaces and newlines there."""
@@ -162,6 +165,7 @@ def test_memory_does_not_grow(kind: str, stretch: str) -> None:
         assert len(encoder.state.text) <= 12_400
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("kind", ["released", "released lower", "released accents", "released with repeats"])
 def test_a_released_model_cuts_words_that_are_too_long(kind: str) -> None:
     tokenizer = tokenizer_of(kind)
@@ -262,6 +266,7 @@ def test_character_by_character_and_all_at_once_are_quick(kind: str) -> None:
 # Ids to text.
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("kind", [*KINDS, "released without prefix", "released with bytes"])
 @given(ids=st.lists(st.integers(0, 10_000), max_size=200), at=st.integers(0, 200))
 @tries

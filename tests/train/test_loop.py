@@ -45,6 +45,7 @@ def same_weights(a: TrainState, b: TrainState, *, tolerance: float = 0.0) -> Non
         assert difference <= tolerance, (name, difference)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("name", NAMES)
 def test_the_loss_falls(name: str) -> None:
     """On one batch again and again."""
@@ -61,6 +62,7 @@ def test_the_loss_falls(name: str) -> None:
     assert [report.step for report in reports] == list(range(1, 41))
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("name", NAMES)
 def test_accumulating_changes_nothing(name: str) -> None:
     """Whole batches, halves, quarters and rows, with memory for each part: the same weights after six updates.
@@ -77,6 +79,7 @@ def test_accumulating_changes_nothing(name: str) -> None:
         same_weights(whole, state, tolerance=1e-9)
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("name", NAMES)
 def test_recomputing_changes_nothing(name: str) -> None:
     """To the bit, dropout included."""
@@ -191,6 +194,7 @@ def test_the_average_of_the_weights() -> None:
 # --------------------------------------------------------------------------------------------- stop and resume
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("stop", [1, 4])
 def test_resumed_equals_never_stopped(name: str, stop: int, tmp_path) -> None:

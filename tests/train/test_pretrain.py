@@ -35,7 +35,11 @@ def straight(work: Path) -> Path:
     return work / "straight"
 
 
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL], ids=lambda number: number.name)
+@pytest.mark.parametrize(
+    "how",
+    [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.long), signal.SIGKILL],
+    ids=lambda number: number.name,
+)
 def test_stopped_and_resumed_equals_never_stopped(work: Path, straight: Path, how: signal.Signals) -> None:
     run = f"stopped-{how.name}"
     for step in (9, 30):

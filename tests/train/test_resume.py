@@ -70,10 +70,12 @@ def runs(work: Path, names: Iterable[str], common: Sequence[str], *, stopped: bo
 
 
 @pytest.fixture(scope="module")
-def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Runs of a few steps."""
+def work(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Path:
+    """Runs of a few steps, of those settings that are asked for."""
     folder = write_inputs(tmp_path_factory.mktemp("resume"))
-    runs(folder, QUICK, FEW, stopped=True)
+    here = [item for item in request.session.items if item.path == request.path]
+    asked = {item.callspec.params["name"] for item in here if "stop_both" in item.name}  # type: ignore[attr-defined]
+    runs(folder, [name for name in QUICK if name == QUICK[0] or name in asked], FEW, stopped=True)
     return folder
 
 
@@ -159,7 +161,7 @@ WAYS = {  # by the step after which a run is stopped; the first state is that of
 }
 
 
-@pytest.mark.parametrize("name", QUICK)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.long] * (name != QUICK[0])) for name in QUICK])
 def test_signals_in_one_of_two_processes_stop_both_and_nothing_is_lost(work: Path, name: str) -> None:
     """Dropout, parts of a batch, gradients through memory, averaged weights; weights whole or divided."""
     assert_equal(work, f"stopped-{name}", name, steps=FEW_STEPS)

@@ -5,8 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from segue.checkpoint.find import ALIASES
-from segue.checkpoint.packaged import packaged_model, packaged_models
+from segue.checkpoint.packaged import ALIASES, packaged_model, packaged_models
 from segue.config import Config, ModelConfig, dump, parse, read_config_file, toml, toml_value
 from segue.config.presets import preset_names, preset_text
 from segue.config.schema import LARGEST_VOCABULARY
@@ -64,6 +63,11 @@ def _advice(source: str) -> str:
     """Return the remedy for a config that is neither a file nor a preset."""
     if packaged_model(source) is not None:
         return f"{source} is a model that is trained already: fine-tune it with `segue finetune {source}`."
+    if source in named_models():
+        return (
+            f"{source} is the config of a model, without data and training: write it to a file with "
+            f"`segue models {source} > {source}.toml`, and add [data] and [train] as a preset has them."
+        )
     near = similar_names(source, [*preset_names(), *packaged_models()])
     return f"Did you mean {' or '.join(near)}?" if near else "Check the name."
 
@@ -116,3 +120,20 @@ def _value(key: str, value: Any) -> str:
         raise ConfigError(
             f"{key} must be a number, a text, True, False, or a list of them; got {kind_of(value)}. Correct it."
         ) from None
+
+
+def chosen_config(
+    config: str | Path | Config,
+    *,
+    store: str | Path | Store | None = None,
+    validation: str | Path | Store | None = None,
+    settings: Settings | None = None,
+    base: ModelConfig | None = None,
+) -> Config:
+    """Return the config of a run from the given arguments. `base` is the model that it starts from."""
+    data = {
+        f"data.{key}": one.path if isinstance(one, Store) else Path(one)
+        for key, one in (("store", store), ("validation", validation))
+        if one is not None
+    }
+    return run_config(config, [*overrides(settings), *overrides(data)], base=base)

@@ -9,12 +9,12 @@ from typing import Any
 
 import torch
 
-from segue.api.configs import Settings, check_has_weights, overrides, run_config
+from segue.api.configs import Settings, check_has_weights, chosen_config
 from segue.api.errors import python_errors
 from segue.api.models import load
 from segue.api.processes import is_first_process
 from segue.api.progress import StatusLine, duration
-from segue.config import Config, ModelConfig
+from segue.config import Config
 from segue.data.store import Store
 from segue.evaluation.cost import matrix_product_peak, multiply_adds
 from segue.model import LanguageModel
@@ -227,23 +227,6 @@ def plan(
         80
     """
     return plan_of(chosen_config(config, store=store, settings=settings))
-
-
-def chosen_config(
-    config: str | Path | Config,
-    *,
-    store: str | Path | Store | None = None,
-    validation: str | Path | Store | None = None,
-    settings: Settings | None = None,
-    base: ModelConfig | None = None,
-) -> Config:
-    """Return the config of a run from the given arguments. `base` is the model that it starts from."""
-    data = {
-        f"data.{key}": one.path if isinstance(one, Store) else Path(one)
-        for key, one in (("store", store), ("validation", validation))
-        if one is not None
-    }
-    return run_config(config, [*overrides(settings), *overrides(data)], base=base)
 
 
 class _Line:

@@ -28,22 +28,12 @@ from segue.checkpoint.files import CARD, MANIFEST, locate
 from segue.checkpoint.folder import CONFIG, TOKENIZER, TRUNK, is_model_folder, model_of_run
 from segue.checkpoint.folder import load as load_folder
 from segue.checkpoint.hub import NAME, SMALL_FILES, Found, in_mirror, is_offline, new_card, on_hub
-from segue.checkpoint.packaged import nearest_name, packaged_model
+from segue.checkpoint.packaged import ALIASES, nearest_name, packaged_model
 from segue.checkpoint.source import readable
 from segue.errors import CheckpointError, SegueWarning, kind_of
 from segue.files import sha256
 from segue.model import LanguageModel
 
-ALIASES = {
-    "xlnet-base-cased": "xlnet/xlnet-base-cased",
-    "xlnet-large-cased": "xlnet/xlnet-large-cased",
-    "transfo-xl-wt103": "transfo-xl/transfo-xl-wt103",
-    "bert-base-uncased": "google-bert/bert-base-uncased",
-    "bert-base-cased": "google-bert/bert-base-cased",
-    "bert-base-chinese": "google-bert/bert-base-chinese",
-    "gpt2": "openai-community/gpt2",
-}
-"""Old hub names without an owner, and their current names."""
 FILE = "FILE is its spiece.model, its vocab.txt, or the folder of a tokeniser."
 _REVISION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,127}")
 

@@ -17,6 +17,16 @@ from segue.errors import CheckpointError, similar_names
 from segue.model.named import named_models
 
 VARIABLE = "SEGUE_MODELS"
+ALIASES = {
+    "xlnet-base-cased": "xlnet/xlnet-base-cased",
+    "xlnet-large-cased": "xlnet/xlnet-large-cased",
+    "transfo-xl-wt103": "transfo-xl/transfo-xl-wt103",
+    "bert-base-uncased": "google-bert/bert-base-uncased",
+    "bert-base-cased": "google-bert/bert-base-cased",
+    "bert-base-chinese": "google-bert/bert-base-chinese",
+    "gpt2": "openai-community/gpt2",
+}
+"""Old hub names without an owner, and their current names."""
 WITHOUT = (
     "This installation of segue was built without its models (SEGUE_NO_MODELS): if it is one of those, install segue "
     "again without that setting."

@@ -10,9 +10,7 @@ from segue.config import Config
 
 def print_plan(config: Config) -> None:
     """Print parameters, memory and time of a run."""
-    from segue.api.pretrain import (
-        plan as planned,  # imports torch, which shell completion need not wait for
-    )
+    from segue.api.pretrain import plan as planned  # imports torch, which completion and mistakes need not wait for
 
     assert config.train is not None
     console = Console(highlight=False, emoji=False)
@@ -41,6 +39,6 @@ def plan(config: ConfigArgument, overrides: OverridesArgument = None) -> None:
     Example:
       segue plan small-xlnet data.store=corpus model.width=256
     """
-    from segue.api.pretrain import chosen_config
+    from segue.api.configs import chosen_config
 
     print_plan(chosen_config(config, settings=overrides))

@@ -14,7 +14,8 @@ from rich.console import Console
 from rich.progress import TaskID
 
 from segue.api.catalogue import only_for_segue
-from segue.api.pretrain import Throughput, chosen_config, origin_of, pretrained
+from segue.api.configs import chosen_config
+from segue.api.pretrain import Throughput, origin_of, pretrained
 from segue.api.processes import is_first_process
 from segue.cli.completion import complete_model
 from segue.cli.console import duration, finish, moving_line, progress_console, say

@@ -3,13 +3,15 @@
 import json
 import shlex
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from segue.config import toml_value
-from segue.train.events import Request
+
+if TYPE_CHECKING:
+    from segue.train.events import Request
 
 
-def finetune_command(request: Request, out: Path | str) -> str:
+def finetune_command(request: "Request", out: Path | str) -> str:
     """Return `segue finetune ...` with the settings that differ from the defaults, quoted for a shell."""
     words = ["segue", "finetune", request.model, "--task", request.kind.name, "--train", str(request.train)]
     for option, value in (("--valid", request.valid), ("--test", request.test)):

@@ -250,6 +250,7 @@ def test_a_receiver_that_drips_has_its_time(desk: Path, monkeypatch: pytest.Monk
         assert asyncio.run(whole()) >= 1
 
 
+@pytest.mark.long  # starts a process; what limits its time is tested above
 def test_a_receiver_that_drips_does_not_keep_the_server(desk: Path, tmp_path: Path) -> None:
     """In a process that ends as Python does, which waits for threads of pools."""
     words = [sys.executable, "-m", "segue", "desk", "run", str(desk), "--port", "0", "--webhook"]

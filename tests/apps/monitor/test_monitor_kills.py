@@ -134,9 +134,9 @@ def followed(monitor: Path, folder: Path, *, times: int, days: int) -> None:
 
 
 def test_texts_that_were_acknowledged_are_there_once(
-    learned: Path, tmp_path: Path, new_database: Callable[[], str | None], replay: Callable[[int], State]
+    learned: Path, tmp_path: Path, usual_database: Callable[[], str | None], replay: Callable[[int], State]
 ) -> None:
-    segue.copy_monitor(learned, tmp_path / "monitor", database=new_database())
+    segue.copy_monitor(learned, tmp_path / "monitor", database=usual_database())
     posted(tmp_path / "monitor", tmp_path, replay, times=2, days=45)
 
 
@@ -146,9 +146,9 @@ def test_files_are_read_once(monitor: Path, tmp_path: Path) -> None:
 
 @pytest.mark.long
 def test_texts_that_were_acknowledged_are_there_once_after_a_hundred_kills(
-    learned: Path, tmp_path: Path, new_database: Callable[[], str | None], replay: Callable[[int], State]
+    learned: Path, tmp_path: Path, usual_database: Callable[[], str | None], replay: Callable[[int], State]
 ) -> None:
-    segue.copy_monitor(learned, tmp_path / "monitor", database=new_database())
+    segue.copy_monitor(learned, tmp_path / "monitor", database=usual_database())
     posted(tmp_path / "monitor", tmp_path, replay, times=100, days=120)
 
 

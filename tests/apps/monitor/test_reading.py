@@ -16,6 +16,7 @@ from segue.apps.monitor.said import around, said_of
 from segue.apps.monitor.terms import located, normal, terms_of
 from segue.apps.monitor.texts import Rows, language_of, to_text
 from segue.errors import ConfigError, DataError
+from tests.examples import examples
 
 ROWS = Rows(source="wire")
 NOW = 1_800_000_000.0
@@ -78,7 +79,7 @@ def test_languages() -> None:
     assert [language_of(text) for text in ("净利润增长", "profit rose", "прибыль выросла")] == ["zh", "en", "other"]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.text(alphabet="ab Z19.,%$-!净利润增は_İ１，from ", max_size=60))
 def test_located_terms_are_the_terms(text: str) -> None:
     places = list(located(text))

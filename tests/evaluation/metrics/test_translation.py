@@ -7,12 +7,13 @@ from sacrebleu.metrics.chrf import CHRF
 
 from segue.errors import DataError
 from segue.evaluation.metrics.translation import Tokenize, translation
+from tests.examples import examples
 
 WORDS = ["the", "cat", "sat", "on", "a", "mat", ".", ",", "Dog's", "1,000", "(so)", "我们", "喜欢", "猫。"]
 SENTENCE = st.lists(st.sampled_from(WORDS), max_size=12).map(" ".join)
 
 
-@settings(deadline=None, max_examples=80)
+@settings(deadline=None, max_examples=examples(80))
 @given(
     st.lists(st.tuples(SENTENCE, st.lists(SENTENCE, min_size=1, max_size=3)), min_size=1, max_size=6),
     st.sampled_from(["13a", "zh", "intl", "char"]),

@@ -65,6 +65,7 @@ def test_any_shape(kernel: ModuleType, shape: Shape, dropout: float) -> None:
     check(kernel, make(shape), dropout=dropout)
 
 
+@pytest.mark.one_in(3)
 @each_kernel
 @pytest.mark.parametrize("bidirectional", [True, False])
 @pytest.mark.parametrize("dtype", [F64, F32], ids=str)

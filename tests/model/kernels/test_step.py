@@ -11,6 +11,7 @@ from segue.model import LanguageModel
 from segue.model.kernels import library
 from segue.model.kernels.step import Product
 from segue.model.streaming import Streamer
+from tests.examples import examples
 
 needs_library = pytest.mark.skipif(not library.available(), reason="the native library is not built here")
 
@@ -19,7 +20,7 @@ def drawn(*shape: int, dtype: torch.dtype = torch.float32, seed: int = 0) -> tor
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=dtype)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     rows=st.integers(1, 20),
     outputs=st.integers(1, 40),
@@ -34,7 +35,7 @@ def test_a_product_is_a_linear(rows: int, outputs: int, inputs: int, with_bias: 
     torch.testing.assert_close(found, F.linear(x, weight, bias), rtol=0, atol=1e-12 if dtype == torch.float64 else 2e-5)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(rows=st.integers(1, 20), outputs=st.integers(1, 40), inputs=st.integers(1, 40))
 def test_eight_bits_are_rounded_once(rows: int, outputs: int, inputs: int) -> None:
     """The result is that of the rounded matrix, and no weight is off by more than half a step of its output's scale."""
