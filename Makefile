@@ -31,12 +31,13 @@ demo: .venv/ready
 
 # Half as many processes again as cores: a sixth of the time of tests is waiting for servers, leases and kills.
 WORKERS ?= $$(.venv/bin/python -c 'import os; print(max(2, (os.cpu_count() or 1) * 3 // 2))')
-TESTS = .venv/bin/python -m pytest -q -p tests.workers --workers $(WORKERS) --ignore=tests/parity
+TESTS = .venv/bin/python -m pytest -q -n $(WORKERS) --dist worksteal --ignore=tests/parity
 
 test: .venv/ready
 	$(TESTS) --ignore=tests/browser
 
-# Imports what the tests import, so that in a fresh clone it is compiled while something else keeps the other core busy.
+# Imports what the tests import, so that it is compiled once: in a fresh clone, processes that start together would each
+# compile all of it.
 compiled: .venv/ready
 	.venv/bin/python -m pytest -qq --collect-only --ignore=tests/parity --ignore=tests/browser >.venv/collected || { cat .venv/collected; exit 1; }
 
