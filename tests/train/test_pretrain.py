@@ -171,7 +171,7 @@ def test_all_presets_build(work: Path) -> None:
         assert config.train is not None
         with torch.device("meta"):
             LanguageModel(config.model)
-    with pytest.raises(ConfigError, match="a file or one of enwik8-base"):
+    with pytest.raises(ConfigError, match="a file or one of small-bert"):
         run_config("nonsense", [])
 
 
