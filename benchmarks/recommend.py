@@ -6,12 +6,12 @@ Each part is a result of its own, so the same command continues with what is mis
     .venv/bin/python -m benchmarks.recommend --data DATA --parts time-small --users 300 --seeds 1 --epochs 2
 
 DATA has the folders ml1m and movielens_small. All methods predict the same events. ALS needs the package `implicit`; if
-it is not installed, the result says so. The parts that end in -cornac need the package `cornac`, in an environment of
-its own. With --without-memory there is also "no memory, last 200", the same trunk and full softmax that trains on and
-reads 200 events at a time, as SASRec does, with relative positions. Settings of item-kNN, ALS and the final ranking are
-chosen on the same events as the best epoch. Networks are kept in --networks, so that parts with the same split and
-settings share them. --users, --seeds, --epochs and --minutes make a quick run, which is marked in the result. Speeds
-are meaningful only on an otherwise idle machine: --busy marks them.
+it is not installed, the result says so. The parts that end in -sasrec and -gru4rec need the package `cornac`, in an
+environment of its own. The part that ends in -without-memory is the same trunk and full softmax that trains on and reads
+200 events at a time, as SASRec does, with relative positions. Settings of item-kNN, ALS and the final ranking are chosen
+on the same events as the best epoch. Networks are kept in --networks, so that parts with the same split and settings
+share them. --users, --seeds, --epochs and --minutes make a quick run, which is marked in the result. Speeds are
+meaningful only on an otherwise idle machine: --busy marks them.
 """
 
 import argparse
@@ -73,7 +73,6 @@ class Bench:
         self.epochs: int | None = arguments.epochs
         self.busy: bool = arguments.busy
         self.most: int = arguments.most
-        self.without_memory: bool = arguments.without_memory
         self.minutes: float = arguments.minutes
         self.kept: Path | None = arguments.networks
 
@@ -186,9 +185,6 @@ class Bench:
             if not repeats:
                 name = "segue, network alone, seen items ranked too"
                 own[name] = ranks_of_network(network, histories, wanted, length=length, repeats=True)
-            if self.without_memory:
-                cut, _, _ = self.network(rated, split, features_VF, ids=True, seed=seed, segment=CUT, memory=1)
-                own["no memory, last 200"] = _cut_ranks(cut, rated, wanted, cut=CUT, length=CUT, repeats=repeats)
             for name, one in own.items():
                 ranks.setdefault(name, []).append(one)
         return {
@@ -200,18 +196,29 @@ class Bench:
             "missing": missing,
         }
 
-    def cornac(self, rated: Rated, split: Split) -> Result:
-        """Evaluate SASRec and GRU4Rec of cornac on the same events; a part of its own, because they take hours."""
+    def no_memory(self, rated: Rated, split: Split) -> Result:
+        """Evaluate the same trunk without memory on the same events: it trains on and reads the last 200 events."""
+        wanted, repeats = self.wanted(rated, split), come_back(rated.histories)
+        features_VF = self.features(rated, split, texts=False)
+        all_ranks, epochs = [], []
+        for seed in range(self.seeds):
+            network, _, epoch = self.network(rated, split, features_VF, ids=True, seed=seed, segment=CUT, memory=1)
+            epochs.append(epoch)
+            all_ranks.append(_cut_ranks(network, rated, wanted, cut=CUT, length=CUT, repeats=repeats))
+        return {"asked": len(wanted), "best epochs": epochs, "methods": {"no memory, last 200": summed(all_ranks)}}
+
+    def cornac(self, rated: Rated, split: Split, *, name: Literal["SASRec", "GRU4Rec"]) -> Result:
+        """Evaluate a network of cornac on the same events; a part of its own, because it can take hours."""
         histories, items, wanted = rated.histories, len(rated.items), self.wanted(rated, split)
         epochs, repeats = self.settings().epochs, come_back(rated.histories)
-        ranks: dict[str, list[NDArray[np.float64]]] = {}
-        names: tuple[Literal["SASRec", "GRU4Rec"], ...] = ("SASRec", "GRU4Rec")
-        for name in names:
-            for seed in range(self.seeds):
-                tell(f"{name}, seed {seed}")
-                score = cornac(name, histories, split.learned_U, items=items, epochs=epochs, seed=seed)
-                ranks.setdefault(name, []).append(ranks_by(histories, wanted, score, repeats=repeats))
-        return {"asked": len(wanted), "methods": {name: summed(all) for name, all in ranks.items()}}
+        all_ranks = []
+        for seed in range(self.seeds):
+            began = time.monotonic()
+            score = cornac(name, histories, split.learned_U, items=items, epochs=epochs, seed=seed)
+            all_ranks.append(ranks_by(histories, wanted, score, repeats=repeats))
+            ndcg = quality(all_ranks[-1]).ndcg
+            tell(f"{name}, seed {seed}, {epochs} epochs: NDCG@10 {ndcg:.4f}, {seconds_since(began):.0f} s")
+        return {"asked": len(wanted), "epochs": epochs, "methods": {f"{name} (cornac)": summed(all_ranks)}}
 
     def long(self, rated: Rated, split: Split) -> Result:
         """Evaluate the same model with its memory, and limited to the last 50 and 200 events, after more than 200
@@ -444,13 +451,13 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, help="most epochs. Default: those of a full run")
     parser.add_argument("--minutes", type=float, default=600.0, help="most minutes of a network. Default: 600")
     parser.add_argument("--networks", type=Path, help="folder where networks are kept and found. Default: none")
-    parser.add_argument("--without-memory", action="store_true", help="also the same trunk without memory")
     parser.add_argument("--most", type=int, default=20_000, help="most events that are asked. Default: 20,000")
     parser.add_argument("--again", action="store_true", help="also what has a result of this code")
     parser.add_argument("--busy", action="store_true", help="the machine does other work: its speeds mean little")
     arguments = parser.parse_args()
     bench = Bench(arguments)
     large, small = (partial(one, bench.data, users=bench.users) for one in (ml1m, movielens_small))
+    sasrec, gru4rec = partial(bench.cornac, name="SASRec"), partial(bench.cornac, name="GRU4Rec")
 
     def by_position(rated: Rated) -> Split:
         return split_by_position(rated.histories, held_back=0.1)
@@ -474,8 +481,11 @@ def main() -> None:
         "vectors-small": lambda: bench.vectors(small()),
         "objectives-small": lambda: bench.objectives(small()),
         "serving": lambda: bench.serving(small()),
-        "leave-one-out-ml1m-cornac": lambda: on(large, last, bench.cornac),
-        "time-small-cornac": lambda: on(small, by_time, bench.cornac),
+        "leave-one-out-ml1m-without-memory": lambda: on(large, last, bench.no_memory),
+        "leave-one-out-ml1m-sasrec": lambda: on(large, last, sasrec),
+        "leave-one-out-ml1m-gru4rec": lambda: on(large, last, gru4rec),
+        "time-small-sasrec": lambda: on(small, by_time, sasrec),
+        "time-small-gru4rec": lambda: on(small, by_time, gru4rec),
     }
     for name in arguments.parts or parts:
         kind = f"recommend-{name}"
