@@ -7,11 +7,11 @@ Each part is a result of its own, so the same command continues with what is mis
 
 DATA has the folders ml1m and movielens_small. All methods predict the same events. ALS needs the package `implicit`; if
 it is not installed, the result says so. The parts that end in -sasrec and -gru4rec need the package `cornac`, in an
-environment of its own. The part that ends in -without-memory is the same trunk and full softmax that trains on and reads
-200 events at a time, as SASRec does, with relative positions. Settings of item-kNN, ALS and the final ranking are chosen
-on the same events as the best epoch. Networks are kept in --networks, so that parts with the same split and settings
-share them. --users, --seeds, --epochs and --minutes make a quick run, which is marked in the result. Speeds are
-meaningful only on an otherwise idle machine: --busy marks them.
+environment of its own. The part that ends in -without-memory is the same trunk and full softmax that trains on and
+reads 200 events at a time, as SASRec does, with relative positions. Settings of item-kNN, ALS and the final ranking are
+chosen on the same events as the best epoch. Networks are kept in --networks, so that parts with the same split and
+settings share them. --users, --seeds, --epochs and --minutes make a quick run, which is marked in the result. Speeds
+are meaningful only on an otherwise idle machine: --busy marks them.
 """
 
 import argparse
@@ -30,10 +30,10 @@ from safetensors.torch import load_file, save_file
 
 from benchmarks.provenance import RESULTS, Result, newest, origin, record, seconds_since
 from benchmarks.recommend_baselines import als, best_als, cornac, tfidf
-from benchmarks.recommend_data import Rated, ml1m, movielens_small, split_by_position, without_items
+from benchmarks.recommend_data import Rated, in_pieces, ml1m, movielens_small, split_by_position, without_items
 from segue.apps.recommend.baselines import counts, faded, learn_neighbours
 from segue.apps.recommend.features import learn_features, popularity
-from segue.apps.recommend.final import NAMES
+from segue.apps.recommend.final import NAMES, FinalRanking
 from segue.apps.recommend.histories import Histories, Split, split_by_time, split_last, wanted_events
 from segue.apps.recommend.learn import fit, learn_ranking, ranks_of_final
 from segue.apps.recommend.measure import (
@@ -48,6 +48,7 @@ from segue.apps.recommend.measure import (
 )
 from segue.apps.recommend.model import Recommender
 from segue.apps.recommend.network import EventNetwork, network_config
+from segue.apps.recommend.ranking import Wish, choose
 from segue.apps.recommend.settings import RecommenderSettings
 from segue.apps.recommend.tables import Event
 
@@ -55,6 +56,8 @@ DRAWS = 2000
 COLD = 0.1
 LONG = 200
 CUT = 200
+ROWS = 10
+"""Batch size of networks without memory: about as many events as with memory, where segments are shorter."""
 SPEED_EVENTS = 1000
 
 
@@ -197,12 +200,18 @@ class Bench:
         }
 
     def no_memory(self, rated: Rated, split: Split) -> Result:
-        """Evaluate the same trunk without memory on the same events: it trains on and reads the last 200 events."""
+        """Evaluate the same trunk without memory on the same events: it trains on pieces of 200 events, and reads the
+        last 200."""
         wanted, repeats = self.wanted(rated, split), come_back(rated.histories)
         features_VF = self.features(rated, split, texts=False)
+        histories, cuts = in_pieces(rated.histories, split, size=CUT)
+        pieces = Rated(items=rated.items, histories=histories)
         all_ranks, epochs = [], []
         for seed in range(self.seeds):
-            network, _, epoch = self.network(rated, split, features_VF, ids=True, seed=seed, segment=CUT, memory=1)
+            # the memory is as long as a piece, so an event sees all that is before it in its piece, and nothing else
+            network, _, epoch = self.network(
+                pieces, cuts, features_VF, ids=True, seed=seed, segment=CUT, memory=CUT, rows=ROWS
+            )
             epochs.append(epoch)
             all_ranks.append(_cut_ranks(network, rated, wanted, cut=CUT, length=CUT, repeats=repeats))
         return {"asked": len(wanted), "best epochs": epochs, "methods": {"no memory, last 200": summed(all_ranks)}}
@@ -264,14 +273,36 @@ class Bench:
             "TF-IDF": [ranks_by(histories, wanted, tfidf(rated.items), repeats=repeats)],
             "segue, text and ids": [],
         }
+        known = [
+            one
+            for one in wanted_events(histories, split.chosen_U, histories.lengths, most=10**7, seed=0)
+            if counts_V[histories.items_N[histories.of(one[0])][one[1]]]
+        ]
+        known = [known[place] for place in np.random.default_rng(0).permutation(len(known))[: len(wanted)]]
+        lists: dict[str, dict[str, list[NDArray[np.float64]]]] = {"cold": {}, "known": {}}
+        weights = []
         for seed in range(self.seeds):
             network, chosen, _ = self.network(less, split, features_VF, ids=True, seed=seed)
             model = _recommender(network, less, counts_V, window=chosen.segment)
             methods["segue, text and ids"].append(_model_ranks(model, less, wanted, repeats=repeats))
+            tags, length = len(model.features.tags), chosen.segment
+            final = learn_ranking(
+                network, histories, split, features_VF, price=False, tags=tags, length=length, seed=seed
+            )
+            weights.append({"method": final.method, "weights": dict(zip(NAMES, final.weights, strict=True))})
+            model = _recommender(network, less, counts_V, window=length, final=final)
+            for least in (None, 1, 2, 3, 5):
+                for kind, events in (("cold", wanted), ("known", known)):
+                    name = "final ranking" if least is None else f"final ranking, at least {least} new"
+                    lists[kind].setdefault(name, []).append(_list_ranks(model, less, events, Wish(least_new=least)))
         return {
             "cold items": len(cold),
+            "items without training events": int((counts_V[1:] == 0).sum()),
             "asked": len(wanted),
+            "asked of known items": len(known),
             "methods": {n: summed(all) for n, all in methods.items()},
+            "lists of ten": {kind: {n: summed(all) for n, all in found.items()} for kind, found in lists.items()},
+            "final": weights,
         }
 
     def vectors(self, rated: Rated) -> Result:
@@ -307,8 +338,8 @@ class Bench:
         return {"asked": len(wanted), "objectives": found}
 
     def serving(self, rated: Rated) -> Result:
-        """Measure events per second in a session, each with its list of scores, beside reading the last 200 again for
-        each."""
+        """Measure events per second in a session, each with the scores of all items after it, beside reading the last
+        200 again for each; the parts of both, reading and scoring, apart."""
         split = split_by_time(rated.histories, held_back=0.1)
         features_VF = self.features(rated, split, texts=False)
         network, _, _ = self.network(rated, split, features_VF, ids=True, seed=0, epochs=1, minutes=0.2)
@@ -320,22 +351,28 @@ class Bench:
             for n, place in enumerate(draw.integers(len(rated.items), size=200 + SPEED_EVENTS), start=1)
         ]
         session = model.read_history(events[:200])
-        times = []
-        for one in events[200:]:
+        steps, again = [], []
+        for place, one in enumerate(events[200:]):
             began = time.perf_counter()
             model.read(session, [one])
+            read = time.perf_counter()
             model.scores(session)
-            times.append(time.perf_counter() - began)
-        again = []
-        for _ in range(50):
-            began = time.perf_counter()
-            model.log_probabilities(model.states([session.recent[-CUT:]]))
-            again.append(time.perf_counter() - began)
+            steps.append((read - began, time.perf_counter() - read))
+            if place % 10 == 0:  # in turn, so that other work on the machine slows both
+                began = time.perf_counter()
+                hidden_ND = model.states([session.recent[-CUT:]])
+                read = time.perf_counter()
+                model.log_probabilities(hidden_ND)
+                again.append((read - began, time.perf_counter() - read))
+        times, times_again = np.sum(steps, axis=1), np.sum(again, axis=1)
         return {
+            "milliseconds of one step": _parts(steps),
+            "milliseconds of the last 200 read again": _parts(again),
+            "times as many, by the median": round(float(np.median(times_again) / np.median(times)), 1),
             "events a second, one step": round(1 / float(np.mean(times)), 1),
             "p95 of one step, milliseconds": round(1000 * float(np.quantile(times, 0.95)), 3),
-            "events a second, the last 200 read again": round(1 / float(np.mean(again)), 1),
-            "times as many": round(float(np.mean(again) / np.mean(times)), 1),
+            "events a second, the last 200 read again": round(1 / float(np.mean(times_again)), 1),
+            "times as many": round(float(np.mean(times_again) / np.mean(times)), 1),
             "machine was busy with other work": self.busy,
         }
 
@@ -366,6 +403,12 @@ def interval(difference: NDArray[np.float64], wanted: Wanted) -> Result | None:
     means = sums[drawn].sum(axis=1) / sizes[drawn].sum(axis=1)
     low, high = np.quantile(means, [0.025, 0.975])
     return {"mean": float(difference.mean()), "low": float(low), "high": float(high)}
+
+
+def _parts(times: list[tuple[float, float]]) -> Result:
+    """Return the medians of the times to read and to score, in milliseconds."""
+    reading, scoring = 1000 * np.median(times, axis=0)
+    return {"reading": round(float(reading), 3), "scoring": round(float(scoring), 3)}
 
 
 def _cut_ranks(
@@ -416,7 +459,14 @@ def kept_network(
     return network.eval()
 
 
-def _recommender(network: EventNetwork, rated: Rated, counts_V: NDArray[np.int64], *, window: int) -> Recommender:
+def _recommender(
+    network: EventNetwork,
+    rated: Rated,
+    counts_V: NDArray[np.int64],
+    *,
+    window: int,
+    final: FinalRanking | None = None,
+) -> Recommender:
     features, _ = learn_features([], texts=False, model=None)
     if network.features_VF.shape[1] > 1:
         features, _ = learn_features(rated.items, texts=True, model=None)
@@ -428,6 +478,7 @@ def _recommender(network: EventNetwork, rated: Rated, counts_V: NDArray[np.int64
         counts_V=counts_V,
         window=window,
         repeats=False,
+        final=final,
     )
 
 
@@ -438,6 +489,19 @@ def _model_ranks(model: Recommender, rated: Rated, wanted: Wanted, *, repeats: b
         for key, scores_V in zip(keys, model.log_probabilities(hidden_ND), strict=True):
             items = rated.histories.items_N[rated.histories.of(key[0])]
             found[key] = rank(scores_V, int(items[key[1]]), None if repeats else items[: key[1]])
+    return np.array([found[one] for one in wanted], dtype=np.float64)
+
+
+def _list_ranks(model: Recommender, rated: Rated, wanted: Wanted, wish: Wish) -> NDArray[np.float64]:
+    """Return the ranks in lists of ten; an item that is not in its list has the last of all ranks."""
+    found: dict[tuple[int, int], float] = {}
+    for keys, hidden_ND in states(model.network, model.table_VD, rated.histories, wanted, length=model.window):
+        whole = [rated.histories.events[rated.histories.of(user)] for user, _ in keys]
+        recent = [events[max(0, place - model.window) : place] for events, (_, place) in zip(whole, keys, strict=True)]
+        for key, events, scores_V in zip(keys, whole, model.ranked(hidden_ND, recent), strict=True):
+            listed = choose(model, scores_V, wish, count=10, seen=set(events[: key[1], 0].tolist()))
+            target = int(events[key[1], 0])
+            found[key] = 1 + listed.index(target) if target in listed else len(model.items)
     return np.array([found[one] for one in wanted], dtype=np.float64)
 
 

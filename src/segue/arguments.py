@@ -205,7 +205,7 @@ class _Argument:
             raise self.mismatch(value, hints, is_path={str, Path} <= {one.type for one in hints})
         return found
 
-    def converted(self, value: Any, hint: "_Hint", hints: "list[_Hint]") -> Any:
+    def converted(self, value: Any, hint: "_Hint", hints: "tuple[_Hint, ...]") -> Any:
         """Return a value of the right type as a plain one; raise an error if it is outside its range or choices, or a
         part of it is wrong."""
         kind = get_origin(hint.type) or hint.type
@@ -251,7 +251,7 @@ class _Argument:
     def or_none(self) -> str:
         return ", or leave it out" if self.optional else ""
 
-    def mismatch(self, value: Any, hints: "list[_Hint]", *, is_path: bool) -> SegueError:
+    def mismatch(self, value: Any, hints: "tuple[_Hint, ...]", *, is_path: bool) -> SegueError:
         described = next((one.described for one in hints if one.described is not None), None)
         got = kind_of(value)
         if described is not None:
@@ -285,16 +285,17 @@ class _Hint:
     described: Described | None = None
 
 
-def _alternatives(hint: Any, number: Number | None = None, described: Described | None = None) -> list[_Hint]:
+@cache  # hints are few, and taking one apart costs more than most checks
+def _alternatives(hint: Any, number: Number | None = None, described: Described | None = None) -> tuple[_Hint, ...]:
     if get_origin(hint) is Annotated:
         hint, *said = get_args(hint)
         number = next((one for one in said if isinstance(one, Number)), number)
         described = next((one for one in said if isinstance(one, Described)), described)
     if get_origin(hint) in (Union, types.UnionType):
-        return [one for inner in get_args(hint) for one in _alternatives(inner, number, described)]
+        return tuple(one for inner in get_args(hint) for one in _alternatives(inner, number, described))
     if get_origin(hint) is Annotated:
         return _alternatives(hint, number, described)
-    return [_Hint(type=hint, number=number, described=described)]
+    return (_Hint(type=hint, number=number, described=described),)
 
 
 def _fits(value: Any, hint: Any) -> bool:
