@@ -100,14 +100,14 @@ _REMEDIES = {
 def checked(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any] | None:
     """Return the arguments of a call by name, with numbers of other libraries as numbers of Python. Raises a SegueError
     for one that its type hint does not allow. None if the arguments do not fit the signature, which Python reports."""
-    own, hints = _signature(function)
+    own, hints, parameters = _signature(function)
     try:
         bound = own.bind(*args, **kwargs)
     except TypeError:
         return None
     for name, value in bound.arguments.items():
         if name in hints:
-            bound.arguments[name] = _argument(own.parameters[name]).allowed(value, hints[name])
+            bound.arguments[name] = parameters[name].allowed(value, hints[name])
     return dict(bound.arguments)
 
 
@@ -138,8 +138,10 @@ def _fields(settings: type) -> dict[str, Any]:
 
 
 @cache
-def _signature(function: Callable[..., Any]) -> tuple[Signature, dict[str, Any]]:
-    return signature(function), get_type_hints(function, include_extras=True)
+def _signature(function: Callable[..., Any]) -> tuple[Signature, dict[str, Any], dict[str, "_Argument"]]:
+    own = signature(function)
+    parameters = {name: _argument(parameter) for name, parameter in own.parameters.items()}
+    return own, get_type_hints(function, include_extras=True), parameters
 
 
 def check_path(name: str, value: str | os.PathLike[str]) -> None:
@@ -226,6 +228,9 @@ class _Argument:
         return value
 
     def parts(self, values: Iterable[Any], wanted: Any) -> list[Any]:
+        values, plain = list(values), _plain(wanted)
+        if plain is not None and all(isinstance(one, plain) for one in values):  # nothing to convert or to report
+            return values
         return [self.part(f"[{number}]").allowed(one, wanted) for number, one in enumerate(values)]
 
     def part(self, place: str) -> "_Argument":
@@ -296,6 +301,15 @@ def _alternatives(hint: Any, number: Number | None = None, described: Described 
     if get_origin(hint) is Annotated:
         return _alternatives(hint, number, described)
     return (_Hint(type=hint, number=number, described=described),)
+
+
+@cache
+def _plain(hint: Any) -> type | None:
+    """Return the class of a hint that allows exactly its instances, which are returned as they are; else None."""
+    hints = _alternatives(hint)
+    kind = get_origin(hints[0].type) or hints[0].type
+    converted = (bool, int, float, Sequence, Mapping, Callable, Any)
+    return kind if len(hints) == 1 and isinstance(kind, type) and kind not in converted else None
 
 
 def _fits(value: Any, hint: Any) -> bool:
