@@ -554,6 +554,7 @@ def main() -> None:
         "leave-one-out-ml1m-without-memory": lambda: on(large, last, bench.no_memory),
         "leave-one-out-ml1m-sasrec": lambda: on(large, last, sasrec),
         "leave-one-out-ml1m-gru4rec": lambda: on(large, last, gru4rec),
+        "time-small-without-memory": lambda: on(small, by_time, bench.no_memory),
         "time-small-sasrec": lambda: on(small, by_time, sasrec),
         "time-small-gru4rec": lambda: on(small, by_time, gru4rec),
     }
