@@ -6,8 +6,8 @@ Each part is a result of its own, so the same command continues with what is mis
     .venv/bin/python -m benchmarks.recommend --data DATA --parts time-small --users 300 --seeds 1 --epochs 2
 
 DATA has the folders ml1m and movielens_small. All methods predict the same events. ALS needs the package `implicit`; if
-it is not installed, the result says so. The parts that end in -cornac need the package `cornac`, in an environment of
-its own. With --without-memory there is also "no memory, last 200", the same trunk and full softmax that trains on and
+it is not installed, the result says so. The parts that end in -sasrec and -gru4rec need the package `cornac`, in an
+environment of its own. The part that ends in -without-memory is the same trunk and full softmax that trains on and
 reads 200 events at a time, as SASRec does, with relative positions. Settings of item-kNN, ALS and the final ranking are
 chosen on the same events as the best epoch. Networks are kept in --networks, so that parts with the same split and
 settings share them. --users, --seeds, --epochs and --minutes make a quick run, which is marked in the result. Speeds
@@ -30,10 +30,10 @@ from safetensors.torch import load_file, save_file
 
 from benchmarks.provenance import RESULTS, Result, newest, origin, record, seconds_since
 from benchmarks.recommend_baselines import als, best_als, cornac, tfidf
-from benchmarks.recommend_data import Rated, ml1m, movielens_small, split_by_position, without_items
+from benchmarks.recommend_data import Rated, in_pieces, ml1m, movielens_small, split_by_position, without_items
 from segue.apps.recommend.baselines import counts, faded, learn_neighbours
 from segue.apps.recommend.features import learn_features, popularity
-from segue.apps.recommend.final import NAMES
+from segue.apps.recommend.final import NAMES, FinalRanking
 from segue.apps.recommend.histories import Histories, Split, split_by_time, split_last, wanted_events
 from segue.apps.recommend.learn import fit, learn_ranking, ranks_of_final
 from segue.apps.recommend.measure import (
@@ -48,6 +48,7 @@ from segue.apps.recommend.measure import (
 )
 from segue.apps.recommend.model import Recommender
 from segue.apps.recommend.network import EventNetwork, network_config
+from segue.apps.recommend.ranking import Wish, choose
 from segue.apps.recommend.settings import RecommenderSettings
 from segue.apps.recommend.tables import Event
 
@@ -55,6 +56,8 @@ DRAWS = 2000
 COLD = 0.1
 LONG = 200
 CUT = 200
+ROWS = 10
+"""Batch size of networks without memory: about as many events as with memory, where segments are shorter."""
 SPEED_EVENTS = 1000
 
 
@@ -73,7 +76,6 @@ class Bench:
         self.epochs: int | None = arguments.epochs
         self.busy: bool = arguments.busy
         self.most: int = arguments.most
-        self.without_memory: bool = arguments.without_memory
         self.minutes: float = arguments.minutes
         self.kept: Path | None = arguments.networks
 
@@ -186,9 +188,6 @@ class Bench:
             if not repeats:
                 name = "segue, network alone, seen items ranked too"
                 own[name] = ranks_of_network(network, histories, wanted, length=length, repeats=True)
-            if self.without_memory:
-                cut, _, _ = self.network(rated, split, features_VF, ids=True, seed=seed, segment=CUT, memory=1)
-                own["no memory, last 200"] = _cut_ranks(cut, rated, wanted, cut=CUT, length=CUT, repeats=repeats)
             for name, one in own.items():
                 ranks.setdefault(name, []).append(one)
         return {
@@ -200,18 +199,35 @@ class Bench:
             "missing": missing,
         }
 
-    def cornac(self, rated: Rated, split: Split) -> Result:
-        """Evaluate SASRec and GRU4Rec of cornac on the same events; a part of its own, because they take hours."""
+    def no_memory(self, rated: Rated, split: Split) -> Result:
+        """Evaluate the same trunk without memory on the same events: it trains on pieces of 200 events, and reads the
+        last 200."""
+        wanted, repeats = self.wanted(rated, split), come_back(rated.histories)
+        features_VF = self.features(rated, split, texts=False)
+        histories, cuts = in_pieces(rated.histories, split, size=CUT)
+        pieces = Rated(items=rated.items, histories=histories)
+        all_ranks, epochs = [], []
+        for seed in range(self.seeds):
+            # the memory is as long as a piece, so an event sees all that is before it in its piece, and nothing else
+            network, _, epoch = self.network(
+                pieces, cuts, features_VF, ids=True, seed=seed, segment=CUT, memory=CUT, rows=ROWS
+            )
+            epochs.append(epoch)
+            all_ranks.append(_cut_ranks(network, rated, wanted, cut=CUT, length=CUT, repeats=repeats))
+        return {"asked": len(wanted), "best epochs": epochs, "methods": {"no memory, last 200": summed(all_ranks)}}
+
+    def cornac(self, rated: Rated, split: Split, *, name: Literal["SASRec", "GRU4Rec"]) -> Result:
+        """Evaluate a network of cornac on the same events; a part of its own, because it can take hours."""
         histories, items, wanted = rated.histories, len(rated.items), self.wanted(rated, split)
         epochs, repeats = self.settings().epochs, come_back(rated.histories)
-        ranks: dict[str, list[NDArray[np.float64]]] = {}
-        names: tuple[Literal["SASRec", "GRU4Rec"], ...] = ("SASRec", "GRU4Rec")
-        for name in names:
-            for seed in range(self.seeds):
-                tell(f"{name}, seed {seed}")
-                score = cornac(name, histories, split.learned_U, items=items, epochs=epochs, seed=seed)
-                ranks.setdefault(name, []).append(ranks_by(histories, wanted, score, repeats=repeats))
-        return {"asked": len(wanted), "methods": {name: summed(all) for name, all in ranks.items()}}
+        all_ranks = []
+        for seed in range(self.seeds):
+            began = time.monotonic()
+            score = cornac(name, histories, split.learned_U, items=items, epochs=epochs, seed=seed)
+            all_ranks.append(ranks_by(histories, wanted, score, repeats=repeats))
+            ndcg = quality(all_ranks[-1]).ndcg
+            tell(f"{name}, seed {seed}, {epochs} epochs: NDCG@10 {ndcg:.4f}, {seconds_since(began):.0f} s")
+        return {"asked": len(wanted), "epochs": epochs, "methods": {f"{name} (cornac)": summed(all_ranks)}}
 
     def long(self, rated: Rated, split: Split) -> Result:
         """Evaluate the same model with its memory, and limited to the last 50 and 200 events, after more than 200
@@ -257,14 +273,36 @@ class Bench:
             "TF-IDF": [ranks_by(histories, wanted, tfidf(rated.items), repeats=repeats)],
             "segue, text and ids": [],
         }
+        known = [
+            one
+            for one in wanted_events(histories, split.chosen_U, histories.lengths, most=10**7, seed=0)
+            if counts_V[histories.items_N[histories.of(one[0])][one[1]]]
+        ]
+        known = [known[place] for place in np.random.default_rng(0).permutation(len(known))[: len(wanted)]]
+        lists: dict[str, dict[str, list[NDArray[np.float64]]]] = {"cold": {}, "known": {}}
+        weights = []
         for seed in range(self.seeds):
             network, chosen, _ = self.network(less, split, features_VF, ids=True, seed=seed)
             model = _recommender(network, less, counts_V, window=chosen.segment)
             methods["segue, text and ids"].append(_model_ranks(model, less, wanted, repeats=repeats))
+            tags, length = len(model.features.tags), chosen.segment
+            final = learn_ranking(
+                network, histories, split, features_VF, price=False, tags=tags, length=length, seed=seed
+            )
+            weights.append({"method": final.method, "weights": dict(zip(NAMES, final.weights, strict=True))})
+            model = _recommender(network, less, counts_V, window=length, final=final)
+            for least in (None, 1, 2, 3, 5):
+                for kind, events in (("cold", wanted), ("known", known)):
+                    name = "final ranking" if least is None else f"final ranking, at least {least} new"
+                    lists[kind].setdefault(name, []).append(_list_ranks(model, less, events, Wish(least_new=least)))
         return {
             "cold items": len(cold),
+            "items without training events": int((counts_V[1:] == 0).sum()),
             "asked": len(wanted),
+            "asked of known items": len(known),
             "methods": {n: summed(all) for n, all in methods.items()},
+            "lists of ten": {kind: {n: summed(all) for n, all in found.items()} for kind, found in lists.items()},
+            "final": weights,
         }
 
     def vectors(self, rated: Rated) -> Result:
@@ -300,8 +338,8 @@ class Bench:
         return {"asked": len(wanted), "objectives": found}
 
     def serving(self, rated: Rated) -> Result:
-        """Measure events per second in a session, each with its list of scores, beside reading the last 200 again for
-        each."""
+        """Measure events per second in a session, each with the scores of all items after it, beside reading the last
+        200 again for each; the parts of both, reading and scoring, apart."""
         split = split_by_time(rated.histories, held_back=0.1)
         features_VF = self.features(rated, split, texts=False)
         network, _, _ = self.network(rated, split, features_VF, ids=True, seed=0, epochs=1, minutes=0.2)
@@ -313,22 +351,26 @@ class Bench:
             for n, place in enumerate(draw.integers(len(rated.items), size=200 + SPEED_EVENTS), start=1)
         ]
         session = model.read_history(events[:200])
-        times = []
-        for one in events[200:]:
-            began = time.perf_counter()
-            model.read(session, [one])
-            model.scores(session)
-            times.append(time.perf_counter() - began)
-        again = []
-        for _ in range(50):
-            began = time.perf_counter()
-            model.log_probabilities(model.states([session.recent[-CUT:]]))
-            again.append(time.perf_counter() - began)
+        steps, again = [], []
+        for place, one in enumerate(events[200:]):
+            steps.append(_timed(lambda one=one: model.read(session, [one]), lambda _: model.scores(session)))
+            if place % 10 == 0:  # in turn, so that other work on the machine slows both
+                again.append(_timed(lambda: model.states([session.recent[-CUT:]]), model.log_probabilities))
+        (step_reading, step_scoring), (again_reading, again_scoring) = (
+            np.median(one, axis=0) for one in (steps, again)
+        )
+        times, times_again = np.sum(steps, axis=1)[:, 0], np.sum(again, axis=1)[:, 0]
+        processor = (again_reading + again_scoring)[1] / (step_reading + step_scoring)[1]
         return {
+            "milliseconds of processor time, median": {
+                "one step": {"reading": _ms(step_reading[1]), "scoring": _ms(step_scoring[1])},
+                "the last 200 read again": {"reading": _ms(again_reading[1]), "scoring": _ms(again_scoring[1])},
+            },
+            "times as many, by processor time": round(float(processor), 1),
             "events a second, one step": round(1 / float(np.mean(times)), 1),
-            "p95 of one step, milliseconds": round(1000 * float(np.quantile(times, 0.95)), 3),
-            "events a second, the last 200 read again": round(1 / float(np.mean(again)), 1),
-            "times as many": round(float(np.mean(again) / np.mean(times)), 1),
+            "p95 of one step, milliseconds": _ms(np.quantile(times, 0.95)),
+            "events a second, the last 200 read again": round(1 / float(np.mean(times_again)), 1),
+            "times as many": round(float(np.mean(times_again) / np.mean(times)), 1),
             "machine was busy with other work": self.busy,
         }
 
@@ -359,6 +401,20 @@ def interval(difference: NDArray[np.float64], wanted: Wanted) -> Result | None:
     means = sums[drawn].sum(axis=1) / sizes[drawn].sum(axis=1)
     low, high = np.quantile(means, [0.025, 0.975])
     return {"mean": float(difference.mean()), "low": float(low), "high": float(high)}
+
+
+def _timed(read: Callable[[], Any], score: Callable[[Any], Any]) -> list[tuple[float, float]]:
+    """Return the seconds that reading and scoring take, each by the clock and of the processor."""
+    marks = [(time.perf_counter(), time.process_time())]
+    found = read()
+    marks.append((time.perf_counter(), time.process_time()))
+    score(found)
+    marks.append((time.perf_counter(), time.process_time()))
+    return [(wall - marks[n][0], own - marks[n][1]) for n, (wall, own) in enumerate(marks[1:])]
+
+
+def _ms(seconds: float) -> float:
+    return round(1000 * float(seconds), 3)
 
 
 def _cut_ranks(
@@ -409,7 +465,14 @@ def kept_network(
     return network.eval()
 
 
-def _recommender(network: EventNetwork, rated: Rated, counts_V: NDArray[np.int64], *, window: int) -> Recommender:
+def _recommender(
+    network: EventNetwork,
+    rated: Rated,
+    counts_V: NDArray[np.int64],
+    *,
+    window: int,
+    final: FinalRanking | None = None,
+) -> Recommender:
     features, _ = learn_features([], texts=False, model=None)
     if network.features_VF.shape[1] > 1:
         features, _ = learn_features(rated.items, texts=True, model=None)
@@ -421,6 +484,7 @@ def _recommender(network: EventNetwork, rated: Rated, counts_V: NDArray[np.int64
         counts_V=counts_V,
         window=window,
         repeats=False,
+        final=final,
     )
 
 
@@ -434,6 +498,19 @@ def _model_ranks(model: Recommender, rated: Rated, wanted: Wanted, *, repeats: b
     return np.array([found[one] for one in wanted], dtype=np.float64)
 
 
+def _list_ranks(model: Recommender, rated: Rated, wanted: Wanted, wish: Wish) -> NDArray[np.float64]:
+    """Return the ranks in lists of ten; an item that is not in its list has the last of all ranks."""
+    found: dict[tuple[int, int], float] = {}
+    for keys, hidden_ND in states(model.network, model.table_VD, rated.histories, wanted, length=model.window):
+        whole = [rated.histories.events[rated.histories.of(user)] for user, _ in keys]
+        recent = [events[max(0, place - model.window) : place] for events, (_, place) in zip(whole, keys, strict=True)]
+        for key, events, scores_V in zip(keys, whole, model.ranked(hidden_ND, recent), strict=True):
+            listed = choose(model, scores_V, wish, count=10, seen=set(events[: key[1], 0].tolist()))
+            target = int(events[key[1], 0])
+            found[key] = 1 + listed.index(target) if target in listed else len(model.items)
+    return np.array([found[one] for one in wanted], dtype=np.float64)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True, help="folder of the data sets")
@@ -444,13 +521,13 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, help="most epochs. Default: those of a full run")
     parser.add_argument("--minutes", type=float, default=600.0, help="most minutes of a network. Default: 600")
     parser.add_argument("--networks", type=Path, help="folder where networks are kept and found. Default: none")
-    parser.add_argument("--without-memory", action="store_true", help="also the same trunk without memory")
     parser.add_argument("--most", type=int, default=20_000, help="most events that are asked. Default: 20,000")
     parser.add_argument("--again", action="store_true", help="also what has a result of this code")
     parser.add_argument("--busy", action="store_true", help="the machine does other work: its speeds mean little")
     arguments = parser.parse_args()
     bench = Bench(arguments)
     large, small = (partial(one, bench.data, users=bench.users) for one in (ml1m, movielens_small))
+    sasrec, gru4rec = partial(bench.cornac, name="SASRec"), partial(bench.cornac, name="GRU4Rec")
 
     def by_position(rated: Rated) -> Split:
         return split_by_position(rated.histories, held_back=0.1)
@@ -474,8 +551,12 @@ def main() -> None:
         "vectors-small": lambda: bench.vectors(small()),
         "objectives-small": lambda: bench.objectives(small()),
         "serving": lambda: bench.serving(small()),
-        "leave-one-out-ml1m-cornac": lambda: on(large, last, bench.cornac),
-        "time-small-cornac": lambda: on(small, by_time, bench.cornac),
+        "leave-one-out-ml1m-without-memory": lambda: on(large, last, bench.no_memory),
+        "leave-one-out-ml1m-sasrec": lambda: on(large, last, sasrec),
+        "leave-one-out-ml1m-gru4rec": lambda: on(large, last, gru4rec),
+        "time-small-without-memory": lambda: on(small, by_time, bench.no_memory),
+        "time-small-sasrec": lambda: on(small, by_time, sasrec),
+        "time-small-gru4rec": lambda: on(small, by_time, gru4rec),
     }
     for name in arguments.parts or parts:
         kind = f"recommend-{name}"

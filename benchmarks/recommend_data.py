@@ -57,6 +57,32 @@ def split_by_position(histories: Histories, *, held_back: float) -> Split:
     )
 
 
+def in_pieces(histories: Histories, split: Split, *, size: int) -> tuple[Histories, Split]:
+    """Cut the training part of each history into pieces of at most `size` events, counted from its end, as if they were
+    of different users; later events follow the last piece."""
+    users, learned, chosen, starts = [], [], [], [0]
+    for user, name in enumerate(histories.users):
+        start, stop = int(histories.starts_U[user]), int(histories.starts_U[user + 1])
+        until, second = int(split.learned_U[user]), int(split.chosen_U[user])
+        cuts = [*range(until % size or size, until, size), until] if until else [0]
+        for place, cut in enumerate(cuts):
+            first = cuts[place - 1] if place else 0
+            more = cut == until
+            users.append(f"{name}.{place}")
+            learned.append(cut - first)
+            chosen.append((second if more else cut) - first)
+            starts.append(stop if more else start + cut)
+    found = Histories(
+        users=tuple(users),
+        starts_U=np.array(starts, dtype=np.int64),
+        items_N=histories.items_N,
+        kinds_N=histories.kinds_N,
+        times_N=histories.times_N,
+        numbers_N=histories.numbers_N,
+    )
+    return found, Split(learned_U=np.array(learned, dtype=np.int64), chosen_U=np.array(chosen, dtype=np.int64))
+
+
 def without_items(histories: Histories, split: Split, cold: set[int]) -> tuple[Histories, Split]:
     """Remove some items from the training part of each history; later events stay."""
     keep = np.ones(len(histories.items_N), dtype=bool)

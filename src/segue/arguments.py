@@ -100,14 +100,14 @@ _REMEDIES = {
 def checked(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any] | None:
     """Return the arguments of a call by name, with numbers of other libraries as numbers of Python. Raises a SegueError
     for one that its type hint does not allow. None if the arguments do not fit the signature, which Python reports."""
-    own, hints = _signature(function)
+    own, hints, parameters = _signature(function)
     try:
         bound = own.bind(*args, **kwargs)
     except TypeError:
         return None
     for name, value in bound.arguments.items():
         if name in hints:
-            bound.arguments[name] = _argument(own.parameters[name]).allowed(value, hints[name])
+            bound.arguments[name] = parameters[name].allowed(value, hints[name])
     return dict(bound.arguments)
 
 
@@ -138,8 +138,10 @@ def _fields(settings: type) -> dict[str, Any]:
 
 
 @cache
-def _signature(function: Callable[..., Any]) -> tuple[Signature, dict[str, Any]]:
-    return signature(function), get_type_hints(function, include_extras=True)
+def _signature(function: Callable[..., Any]) -> tuple[Signature, dict[str, Any], dict[str, "_Argument"]]:
+    own = signature(function)
+    parameters = {name: _argument(parameter) for name, parameter in own.parameters.items()}
+    return own, get_type_hints(function, include_extras=True), parameters
 
 
 def check_path(name: str, value: str | os.PathLike[str]) -> None:
@@ -205,7 +207,7 @@ class _Argument:
             raise self.mismatch(value, hints, is_path={str, Path} <= {one.type for one in hints})
         return found
 
-    def converted(self, value: Any, hint: "_Hint", hints: "list[_Hint]") -> Any:
+    def converted(self, value: Any, hint: "_Hint", hints: "tuple[_Hint, ...]") -> Any:
         """Return a value of the right type as a plain one; raise an error if it is outside its range or choices, or a
         part of it is wrong."""
         kind = get_origin(hint.type) or hint.type
@@ -226,6 +228,9 @@ class _Argument:
         return value
 
     def parts(self, values: Iterable[Any], wanted: Any) -> list[Any]:
+        values, plain = list(values), _plain(wanted)
+        if plain is not None and all(isinstance(one, plain) for one in values):  # nothing to convert or to report
+            return values
         return [self.part(f"[{number}]").allowed(one, wanted) for number, one in enumerate(values)]
 
     def part(self, place: str) -> "_Argument":
@@ -251,7 +256,7 @@ class _Argument:
     def or_none(self) -> str:
         return ", or leave it out" if self.optional else ""
 
-    def mismatch(self, value: Any, hints: "list[_Hint]", *, is_path: bool) -> SegueError:
+    def mismatch(self, value: Any, hints: "tuple[_Hint, ...]", *, is_path: bool) -> SegueError:
         described = next((one.described for one in hints if one.described is not None), None)
         got = kind_of(value)
         if described is not None:
@@ -285,16 +290,26 @@ class _Hint:
     described: Described | None = None
 
 
-def _alternatives(hint: Any, number: Number | None = None, described: Described | None = None) -> list[_Hint]:
+@cache  # hints are few, and taking one apart costs more than most checks
+def _alternatives(hint: Any, number: Number | None = None, described: Described | None = None) -> tuple[_Hint, ...]:
     if get_origin(hint) is Annotated:
         hint, *said = get_args(hint)
         number = next((one for one in said if isinstance(one, Number)), number)
         described = next((one for one in said if isinstance(one, Described)), described)
     if get_origin(hint) in (Union, types.UnionType):
-        return [one for inner in get_args(hint) for one in _alternatives(inner, number, described)]
+        return tuple(one for inner in get_args(hint) for one in _alternatives(inner, number, described))
     if get_origin(hint) is Annotated:
         return _alternatives(hint, number, described)
-    return [_Hint(type=hint, number=number, described=described)]
+    return (_Hint(type=hint, number=number, described=described),)
+
+
+@cache
+def _plain(hint: Any) -> type | None:
+    """Return the class of a hint that allows exactly its instances, which are returned as they are; else None."""
+    hints = _alternatives(hint)
+    kind = get_origin(hints[0].type) or hints[0].type
+    converted = (bool, int, float, Sequence, Mapping, Callable, Any)
+    return kind if len(hints) == 1 and isinstance(kind, type) and kind not in converted else None
 
 
 def _fits(value: Any, hint: Any) -> bool:

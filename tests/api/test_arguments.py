@@ -2,7 +2,7 @@
 
 import inspect
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
@@ -11,7 +11,7 @@ import pytest
 
 import segue
 from segue.api.errors import python_errors
-from segue.arguments import LARGEST, Number
+from segue.arguments import LARGEST, Number, checks_arguments
 from segue.config import Section
 from segue.config import settings as settings_of
 from segue.errors import ConfigError, DataError, SegueError, kind_of
@@ -374,3 +374,17 @@ def test_the_words_behind_an_answer_are_saved(place: Path) -> None:
     titled = segue.Explanation(name="classify", text="The room was clean .", words=report)
     assert "clean" in alone
     assert abs(len(alone) - len(segue.save_explanation("b.html", titled).read_text(encoding="utf-8"))) < 20
+
+
+def test_parts_of_a_list_are_checked_one_by_one_only_if_they_have_to_be() -> None:
+    @checks_arguments
+    def echo(texts: Sequence[str], *, anything: Sequence[Any] = (), numbers: Sequence[int] = ()) -> list[Any]:
+        return [texts, anything, numbers]
+
+    pair = (object(), None)
+    assert echo(iter(["a", "b"]), anything=pair, numbers=np.array([1, 2])) == [["a", "b"], list(pair), [1, 2]]
+    assert type(echo([], numbers=[np.int64(1)])[2][0]) is int
+    with pytest.raises(ConfigError, match=r"texts\[1\] must be a str; got an int"):
+        echo(["a", 3])
+    with pytest.raises(ConfigError, match=r"numbers\[0\] must be a whole number"):
+        echo([], numbers=["a"])

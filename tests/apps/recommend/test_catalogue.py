@@ -205,7 +205,7 @@ def test_lists_from_candidates_are_those_of_all_items(rec: Path) -> None:
 def test_candidates_have_the_scores_of_the_final_ranking(learned: Path, method: str) -> None:
     model = segue.open_recommender(learned)
     assert model.final is not None
-    weights = (0.7, 0.5, 0.2, 0.1, 0.1, 0.3, 0.2, 0.4) if method == "mixed" else ALONE[method]
+    weights = (0.7, 0.5, 0.2, 0.1, 0.1, 0.3, 0.2, 0.4, 0.3) if method == "mixed" else ALONE[method]
     model.final = FinalRanking(known=model.final.known, weights=weights, method=method)
     session = read(model, "red-1", "red-2", "blue-5")
     all_V = model.scores(session)[1:]

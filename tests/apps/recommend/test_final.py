@@ -7,7 +7,7 @@ import pytest
 
 import segue
 from segue.apps.recommend.baselines import Neighbours, counts, faded, learn_neighbours
-from segue.apps.recommend.final import NAMES, Asked, FinalRanking, Known, learn_final
+from segue.apps.recommend.final import NAMES, Asked, FinalRanking, Known, final_of, final_tensors, learn_final
 from segue.apps.recommend.histories import Histories, histories_of, late_from
 from segue.apps.recommend.tables import Event, Item
 
@@ -136,7 +136,7 @@ def test_a_final_ranking_is_kept_with_the_model_and_knows_new_items(learned: Pat
     for one in (model, again):  # whichever was chosen, a mixture must be able to read what is kept
         assert one.final is not None
         one.final = FinalRanking(
-            known=one.final.known, weights=(1.0, 0.5, 0.2, 0.1, 0.1, 0.1, 0.1, 0.1), method="mixed"
+            known=one.final.known, weights=(1.0, 0.5, 0.2, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1), method="mixed"
         )
     session = model.session()
     model.read(session, [(n, Event(user="u", item=f"red-{n}", time=1e9 + 60 * n)) for n in range(1, 5)])
@@ -154,7 +154,7 @@ def test_a_new_item_like_a_popular_one_is_near_it(learned: Path) -> None:
     """Item-kNN knows nothing of a new item, which does not count against it."""
     model = segue.open_recommender(learned)
     assert model.final is not None
-    weights = (0.5, 1.5, 0.3, 0.1, 0.0, 0.3, 0.0, 0.0)
+    weights = (0.5, 1.5, 0.3, 0.1, 0.0, 0.3, 0.0, 0.0, 0.0)
     model.final = FinalRanking(known=model.final.known, weights=weights, method="mixed")
     session = model.session()
     model.read(session, [(n, Event(user="u", item=f"red-{n}", time=1e9 + 60 * n)) for n in range(1, 5)])
@@ -185,3 +185,41 @@ def test_values_for_new_items_are_those_of_items_with_a_similar_score() -> None:
     never = about.neutral(np.arange(ITEMS + 1) == 3)
     assert never.popularity_V[3] == about.middle > about.popularity_V[3]
     assert about.fresh_V is None
+
+
+def test_a_ranking_learns_how_often_new_items_are_chosen() -> None:
+    """The network tells new items apart, but scores all of them too low; users choose them half of the time."""
+    draw = np.random.default_rng(0)
+    fresh_V = np.arange(ITEMS + 1) > ITEMS - 3
+    about = known(pairs()).neutral(fresh_V)
+
+    def events(*, new: bool) -> list[Asked]:
+        found = []
+        for user in range(80):
+            low = ITEMS - 2 if new and user % 4 > 1 else 1  # in both halves of the users
+            target = int(draw.integers(low, ITEMS + 1 if low > 1 else ITEMS - 2))
+            log_V = draw.normal(size=ITEMS + 1).astype(np.float32) - 8 * fresh_V
+            log_V[target] += 3
+            found.append(Asked(user=user, log_V=log_V, recent_N3=history(), seen=history()[:, 0], target=target))
+        return found
+
+    often, never = (learn_final(about, events(new=new), repeats=True) for new in (True, False))
+    assert often.method == "mixed"
+    assert often.weights[NAMES.index("new")] > 1
+    assert never.weights[NAMES.index("new")] < often.weights[NAMES.index("new")]
+    log_V = np.where(fresh_V, -8.0, 0.0).astype(np.float32)
+    features = about.features(log_V, history((1, 1, 0)))
+    np.testing.assert_array_equal(features[NAMES.index("new")], fresh_V.astype(np.float32))
+
+
+def test_models_from_before_new_items_had_a_weight_are_read() -> None:
+    about = known(pairs())
+    weights = (1.0, 0.5, 0.2, 0.1, 0.0, 0.0, 0.0, 0.0)
+    tensors = final_tensors(FinalRanking(known=about, weights=(*weights, 0.7), method="mixed"), ITEMS)
+    for given, expected in ((weights, (*weights, 0.0)), ((*weights, 0.7), (*weights, 0.7))):
+        values = {"method": "mixed", "weights": list(given)}
+        found = final_of(values, tensors, tags=0, kind_weights=[1.0, 1.0, 3.0])
+        assert found is not None
+        assert found.weights == expected
+    with pytest.raises(ValueError, match="another final ranking"):
+        final_of({"method": "mixed", "weights": [1.0] * 7}, tensors, tags=0, kind_weights=[1.0, 1.0, 3.0])

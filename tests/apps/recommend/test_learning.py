@@ -192,6 +192,26 @@ def test_who_is_read_beside_a_user_and_where_segments_end_changes_nothing(histor
     torch.testing.assert_close(hidden[0], whole[wanted[7]], atol=1e-5, rtol=1e-4)
 
 
+def test_items_without_training_events_are_used_by_what_is_said_of_them() -> None:
+    """Not by their ids and biases, of which training has only told that they do not occur."""
+    config = network_config(items=6, objective="causal", layers=1, width=16, heads=2, memory=6, dropout=0.0)
+    torch.manual_seed(0)
+    features_VF = torch.randn(7, 3)
+    features_VF[0] = 0
+    network = EventNetwork(config, kind_weights=[1.0], features_VF=features_VF, ids=True).eval()
+    with torch.no_grad():
+        network.bias.copy_(torch.tensor([9.0, 1.0, 2.0, 3.0, -5.0, -6.0, 4.0]))
+    fresh_V = torch.tensor([False, False, False, False, True, True, False])
+    table_VD, bias_V = network.served(fresh_V)
+    torch.testing.assert_close(table_VD[~fresh_V], network.table()[~fresh_V])
+    said_VF = features_VF.clone()
+    said_VF[:, 0] = 0  # nor are they popular
+    torch.testing.assert_close(table_VD[fresh_V], network.project(said_VF)[fresh_V])
+    assert bias_V.tolist() == [9, 1, 2, 3, 2, 2, 4]
+    bare = EventNetwork(config, kind_weights=[1.0], features_VF=features_VF[:, :1], ids=True).eval()
+    assert torch.equal(bare.served(fresh_V)[0], bare.table())
+
+
 def test_ranks_are_among_all_items() -> None:
     scores = np.array([9.0, 3.0, 2.0, 2.0, 1.0], dtype=np.float32)
     assert rank(scores, 1, None) == 1

@@ -9,15 +9,17 @@ import numpy as np
 import pytest
 import torch
 from benchmarks.recommend import gain, interval, summed
-from benchmarks.recommend_data import split_by_position, without_items
+from benchmarks.recommend_data import in_pieces, split_by_position, without_items
 
 import segue
-from segue.apps.recommend.histories import histories_of
-from segue.apps.recommend.ranking import Wish, choose
+from segue.apps.recommend.histories import histories_of, split_last
+from segue.apps.recommend.ranking import Rules, Wish, choose
 from segue.apps.recommend.reasons import attention_to, reasons
 from segue.apps.recommend.retrieval import Retrieval
 from segue.apps.recommend.rules import read_rules, with_rules
-from segue.apps.recommend.tables import Event
+from segue.apps.recommend.tables import Event, Item
+
+TAGS = ("red", "green", "blue")
 
 
 def test_diversity_and_novelty(learned: Path) -> None:
@@ -59,6 +61,34 @@ def test_limits_by_tag_and_single_items(learned: Path) -> None:
     assert model.items[top - 1].id == "green-3"
 
 
+def test_new_items_have_the_last_places(learned: Path) -> None:
+    model = segue.open_recommender(learned)
+    model.add_items([Item(id=f"new-{n}", title=f"A {tag} thing", tags=(tag, "thing")) for n, tag in enumerate(TAGS)])
+    scores_V = np.arange(len(model.items), -1, -1).astype(np.float32)
+    scores_V[-3:] = [-30, -10, -20]
+    first = len(model.items) - 2
+    pinned = {"first": [model.items[8].id, model.items[7].id]}
+
+    def listed(count: int = 6, **wish: object) -> list[int]:
+        return choose(model, scores_V, Wish.model_validate(wish), count=count, seen=set())
+
+    assert listed() == [1, 2, 3, 4, 5, 6]
+    assert listed(least_new=1) == [1, 2, 3, 4, 5, first + 1]
+    assert listed(least_new=2) == [1, 2, 3, 4, first + 1, first + 2]
+    assert listed(least_new=9) == [1, 2, 3, first + 1, first + 2, first]  # there are no more
+    assert listed(least_new=1, boost_items={"new-0": 20, "new-1": 20}) == [1, 2, 3, 4, 5, first + 1]
+    assert listed(least_new=1, without_items=["new-1"]) == [1, 2, 3, 4, 5, first + 2]
+    assert listed(3, least_new=2, **pinned) == [9, 8, first + 1]  # what is pinned stays
+    assert listed(2, least_new=2, **pinned) == [9, 8]
+    assert listed(least_new=2, at_most={TAGS[1]: 1}, first=["new-2"])[0] == first + 2
+    limited = listed(least_new=3, at_most={"thing": 2})
+    assert len(limited) == 2  # limits hold
+    assert sorted(listed(least_new=2, diversity=0.5))[-2:] == [first + 1, first + 2]
+    short = listed(len(model.items) - 1, least_new=3, seen=True)
+    assert len(short) == len(model.items) - 1
+    assert set(short) >= {first, first + 1, first + 2}
+
+
 def test_rules_of_the_house_are_obeyed_whoever_asks(rec: Path) -> None:
     before = [one.item.id for one in segue.recommend(rec, "user-1", count=6, wish={"seen": True})]
     rules = {"first": ["green-5"], "without_items": [before[0]], "boost": {"red": -20}, "at_most": {"blue": 1}}
@@ -70,6 +100,8 @@ def test_rules_of_the_house_are_obeyed_whoever_asks(rec: Path) -> None:
     segue.copy_recommender(rec, rec.parent / "copy")
     assert read_rules(rec.parent / "copy") == read_rules(rec)
     wish = with_rules(read_rules(rec), Wish(first=["red-1"], boost={"red": 1.0}, most_of_tag=2))
+    assert with_rules(Rules(least_new=2), Wish(least_new=1)).least_new == 2
+    assert with_rules(Rules(), Wish(least_new=1)).least_new == 1
     assert wish.first == ["green-5", "red-1"]
     assert wish.boost == {"red": -19.0}
     assert wish.most_of_tag == 2
@@ -164,3 +196,18 @@ def test_measures_of_the_benchmark() -> None:
     found = interval(np.array([0.1, 0.1, 0.1]), [(0, 1), (1, 1), (2, 4)])
     assert found is not None
     assert found["low"] <= found["mean"] <= found["high"] + 1e-12
+
+
+def test_pieces_of_histories_for_a_network_without_memory() -> None:
+    """Every training event is in one piece, and what is predicted follows the last piece of its user."""
+    rows = [
+        (0, user, str(1 + n), "view", float(n)) for user, count in (("a", 5), ("b", 13), ("c", 2)) for n in range(count)
+    ]
+    whole = histories_of(rows, items={str(n): n for n in range(1, 14)}, kinds={"view": 1})
+    pieces, split = in_pieces(whole, split_last(whole), size=5)
+    assert pieces.users == ("a.0", "b.0", "b.1", "b.2", "c.0")
+    assert pieces.lengths.tolist() == [5, 1, 5, 7, 2]
+    assert split.learned_U.tolist() == [3, 1, 5, 5, 0]
+    assert split.chosen_U.tolist() == [4, 1, 5, 6, 1]
+    assert pieces.items_N is whole.items_N
+    assert pieces.items_N[pieces.of(3)].tolist() == [7, 8, 9, 10, 11, 12, 13]

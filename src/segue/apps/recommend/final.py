@@ -1,10 +1,10 @@
 """The final ranking: the score of the network combined with simpler features.
 
 The score of an item is a weighted sum of its log-probability by the network, its similarity to recent items (item-kNN),
-its popularity, its trend, the distance of its price from those of recent items, the tags it shares with them, and the
-kind and the age of the user's last event with it, if there is one. The softmax of the scores over all items is a
-probability. The weights are fitted to validation events; on those of other users, the combination is compared with the
-network, item-kNN and popularity alone, and the best of the four is used.
+its popularity, its trend, the distance of its price from those of recent items, the tags it shares with them, the kind
+and the age of the user's last event with it, if there is one, and whether it has no training events. The softmax of the
+scores over all items is a probability. The weights are fitted to validation events; on those of other users, the
+combination is compared with the network, item-kNN and popularity alone, and the best of the four is used.
 
 Besides the letters of `segue.model`: V items, F features, N predicted events, C candidates.
 """
@@ -23,12 +23,12 @@ from segue.apps.recommend.features import popularity
 from segue.apps.recommend.histories import GAPS, Ints, gap_steps
 
 Floats = NDArray[np.float32]
-NAMES = ("network", "neighbours", "popularity", "trend", "price", "tags", "kind", "gap")
+NAMES = ("network", "neighbours", "popularity", "trend", "price", "tags", "kind", "gap", "new")
 """Names of the features."""
 ALONE: Mapping[str, tuple[float, ...]] = {
-    "network": (1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0),
-    "item-kNN": (0.0, 1.0, 1e-4, 0.0, 0.0, 0.0, 0.0, 0.0),
-    "popularity": (0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0),
+    "network": (1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0),
+    "item-kNN": (0.0, 1.0, 1e-4, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0),
+    "popularity": (0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0),
 }
 """Weights of the methods alone; item-kNN breaks ties by popularity."""
 MIXED = "mixed"
@@ -80,13 +80,14 @@ class Known:
         if self.fresh_V is not None:
             fresh_C = self.fresh_V[of_C]
             found[1, fresh_C] = _expected(log_C, found[1], fresh_C)
+            found[NAMES.index("new")] = fresh_C
         found[2], found[3] = self.popularity_V[of_C], self.trend_V[of_C]
         if len(items_N):
             found[4] = -np.abs(self.price_V[of_C] - self.price_V[items_N].mean())
             if self.tags_VT.shape[1]:
                 found[5] = self.tags_VT[of_C] @ self.tags_VT[items_N].mean(axis=0)
             last_2V = self._last_events(recent_N3)
-            found[6:] = last_2V[:, of_C]
+            found[6:8] = last_2V[:, of_C]
         return found
 
     def _last_events(self, recent_N3: Ints) -> Floats:
@@ -241,6 +242,8 @@ def final_of(
     size = len(found["near"])
     near_VK, alike_VK, tags_VT = found["near"], found["alike"], found["tags"]
     weights = tuple(float(one) for one in values["weights"])
+    if len(weights) == len(NAMES) - 1:  # of models before new items had a weight of their own
+        weights = (*weights, 0.0)
     level = all(len(one) == size for one in found.values()) and near_VK.shape == alike_VK.shape
     if (
         not level
@@ -321,6 +324,9 @@ def _case(known: Known, asked: Asked, draw: np.random.Generator, *, repeats: boo
     if len(places) > (len(ALONE) + 1) * FROM_EACH:
         features_FP = features_FV[:, places]
         by_each = [-np.array(weights, dtype=np.float32) @ features_FP for weights in ALONE.values()]
+        new_P = features_FP[NAMES.index("new")] > 0
+        if new_P.any():  # their weight decides how many of them come before the others
+            by_each.append(np.where(new_P, by_each[0], np.inf))
         again = np.flatnonzero(features_FP[NAMES.index("gap")])
         best = np.unique(np.concatenate([again, *(np.argpartition(one, FROM_EACH)[:FROM_EACH] for one in by_each)]))
         others = np.setdiff1d(np.arange(len(places)), best, assume_unique=True)

@@ -215,8 +215,8 @@ def recommend(
         user: Id of the user. A user without events gets popular items.
         count: Number of items.
         wish: Filters and adjustments: only_tags, without_tags, without_items, lowest_price, highest_price, seen, boost,
-            boost_items, first, most_of_tag, at_most, diversity, novelty, besides the rules of the recommender. Default:
-            none.
+            boost_items, first, most_of_tag, at_most, least_new, diversity, novelty, besides the rules of the
+            recommender. Default: none.
         why: Whether to give the reason for each item.
 
     Returns:

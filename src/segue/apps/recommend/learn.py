@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from segue.apps.recommend.baselines import counts, faded, learn_neighbours
 from segue.apps.recommend.batches import segments
-from segue.apps.recommend.final import Asked, FinalRanking, known_items, learn_final
+from segue.apps.recommend.final import Asked, FinalRanking, Known, known_items, learn_final
 from segue.apps.recommend.histories import Histories, Ints, Split, late_from, wanted_events
 from segue.apps.recommend.measure import (
     Quality,
@@ -154,24 +154,39 @@ def learn_ranking(
         learn_neighbours(histories, split.learned_U, items=items),
         [(own[max(0, place - length) : place], int(own[place])) for own, place in past],
     )
+    counts_V = counts(histories, split.learned_U, items=items)
     known = known_items(
         neighbours,
-        counts(histories, split.learned_U, items=items),
+        counts_V,
         counts(histories, split.learned_U, items=items, from_U=late_from(histories, split.learned_U)),
         features_VF,
         price=price,
         tags=tags,
         kind_weights=network.get_buffer("kind_weights").tolist(),
     )
-    return learn_final(known, _asked(network, histories, wanted, length=length), repeats=repeats)
+    if network.features_VF.shape[1] > 1:  # ranked as they will be in use: by what is said of them
+        fresh_V = counts_V == 0
+        fresh_V[0] = False
+        known = known.neutral(fresh_V)
+    return learn_final(known, _asked(network, known, histories, wanted, length=length), repeats=repeats)
+
+
+def _vectors(network: EventNetwork, known: Known) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the vectors and biases of all items: as in use, if the final ranking tells new items from others."""
+    if known.fresh_V is not None:
+        return network.served(torch.from_numpy(known.fresh_V))
+    with torch.no_grad():
+        return network.table(), network.bias.detach()
 
 
 @torch.no_grad()
-def _asked(network: EventNetwork, histories: Histories, wanted: Wanted, *, length: int) -> Iterator[Asked]:
+def _asked(
+    network: EventNetwork, known: Known, histories: Histories, wanted: Wanted, *, length: int
+) -> Iterator[Asked]:
     """Yield events to predict, with the log-probabilities of the network."""
-    table_VD = network.table()
+    table_VD, bias_V = _vectors(network, known)
     for keys, hidden_ND in states(network, table_VD, histories, wanted, length=length):
-        logits_NV = hidden_ND @ table_VD.T + network.bias
+        logits_NV = hidden_ND @ table_VD.T + bias_V
         logits_NV[:, 0] = -1e9
         for (user, place), log_V in zip(keys, logits_NV.log_softmax(dim=-1).numpy(), strict=True):
             own_N3 = histories.events[histories.of(user)]
@@ -188,12 +203,11 @@ def ranks_of_final(
     network: EventNetwork, final: FinalRanking, histories: Histories, wanted: Wanted, *, length: int, repeats: bool
 ) -> NDArray[np.float64]:
     """Return the ranks of events by the final ranking."""
-    with torch.no_grad():
-        table_VD = network.eval().table()
+    table_VD, bias_V = _vectors(network.eval(), final.known)
 
     @torch.no_grad()
     def score(hidden_ND: torch.Tensor, recent: Sequence[Ints]) -> NDArray[np.float32]:
-        logits_NV = hidden_ND @ table_VD.T + network.bias
+        logits_NV = hidden_ND @ table_VD.T + bias_V
         logits_NV[:, 0] = -1e9
         log_NV = logits_NV.log_softmax(dim=-1).numpy()
         return np.stack([final.scores(log_V, events) for log_V, events in zip(log_NV, recent, strict=True)])

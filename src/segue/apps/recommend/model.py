@@ -93,37 +93,24 @@ class Recommender:
         """Number of items that the network was trained with."""
         self.items: list[Item] = list(items)
         self.places = {item.id: place for place, item in enumerate(self.items, start=1)}
-        with torch.no_grad():
-            self.table_VD = network.table().clone()
-            self.bias_V = network.bias.detach().clone()
+        self.table_VD, self.bias_V = network.served(torch.from_numpy(fresh_V))
+        self._kinds_KD, self._gaps_GD = network.kinds.weight.detach(), network.gaps.weight.detach()
         self.counts_V = counts_V
         """Number of training events of each item."""
         self._later: Counter[int] = Counter()
-        fresh = self.bias_V[1:][torch.from_numpy(counts_V[1:] > 0)]
-        self._fresh_bias = float(fresh.median()) if len(fresh) else 0.0
-        for place in np.nonzero(counts_V[1:] == 0)[0].tolist():  # never seen in training: its bias is unknown
-            self.bias_V[place + 1] = self._fresh_bias
+        learned = self.bias_V[1:][torch.from_numpy(counts_V[1:] > 0)]
+        self._fresh_bias = float(learned.median()) if len(learned) else 0.0
         self.listed_V = np.array([False, *(self._is_listed(place) for place in range(1, len(self.items) + 1))])
         """Whether each item may be listed: it has a text or was seen in training, and is not withdrawn. An item that is
         known by its id alone, from an event, has a vector that says nothing."""
         self.revision = 0
         """Number of times that vectors of known items have changed."""
-        self._use_texts()
         memory = network.config.memory
         self.reach = reach(network.config, window)
         """Number of last events that a session keeps."""
         self.streamer = (
             None if memory is None else Streamer(network.model, memory_length=memory.length, most_at_once=AT_ONCE)
         )
-
-    def _use_texts(self) -> None:
-        """Use features alone for the vectors of items that were never seen in training."""
-        if self.features.width > 1:
-            never = torch.from_numpy(self.counts_V == 0)
-            never[0] = False
-            with torch.no_grad():
-                bare_VD = self.network.table(never)
-            self.table_VD[never] = bare_VD[never]
 
     # ----------------------------------------------------------------------------------------------------------- items
 
@@ -248,7 +235,10 @@ class Recommender:
 
     def _triple(self, session: Session, event: Event) -> tuple[int, int, int]:
         gap = 0 if session.last is None else gap_step(event.time - session.last)
-        return self.place_of(event.item), self.kinds.get(event.kind, 0), gap
+        place = self.places.get(event.item)
+        if place is None:
+            place = self.place_of(event.item)  # raises
+        return place, self.kinds.get(event.kind, 0), gap
 
     @torch.no_grad()
     def _step(self, session: Session, triples: Sequence[tuple[int, int, int]]) -> Tensor:
@@ -256,7 +246,7 @@ class Recommender:
             return self.states([session.recent])[0]  # its reach is its window
         if len(triples) == 1:  # the usual case, on a shorter path
             item, kind, gap = triples[0]
-            embedded_D = self.table_VD[item] + self.network.kinds.weight[kind] + self.network.gaps.weight[gap]
+            embedded_D = self.table_VD[item] + self._kinds_KD[kind] + self._gaps_GD[gap]
             return self.streamer.read(ONE, session.cache, embedded_BQD=embedded_D[None, None])[0, -1]
         items_BQ, kinds_BQ, gaps_BQ = torch.tensor([triples]).unbind(dim=2)
         embedded_BQD = self.network.embed(self.table_VD, items_BQ, kinds_BQ, gaps_BQ)
@@ -306,9 +296,10 @@ class Recommender:
             shares[0] = 1e-9
             popular: NDArray[np.float32] = (shares / shares.sum()).log().numpy()
             return popular
-        recent = np.array(session.recent[-self.window :])
-        found: NDArray[np.float32] = self.ranked(session.hidden_D[None], [recent])[0]
-        return found
+        log_V: NDArray[np.float32] = self.log_probabilities(session.hidden_D[None])[0]
+        if self.final is None or self.final.method == "network":
+            return log_V
+        return self.final.scores(log_V, np.array(session.recent[-self.window :]))
 
     def ranked(self, hidden_ND: Tensor, recent: Sequence[NDArray[np.int64]]) -> NDArray[np.float32]:
         """Return log-probabilities by the final ranking, after histories that end with `recent` events (item, kind and

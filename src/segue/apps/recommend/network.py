@@ -91,6 +91,16 @@ class EventNetwork(nn.Module):
         known_V[0] = 1.0  # the mask has no text
         return ids_VD * known_V[:, None] + cast(Tensor, self.project(features_VF))
 
+    @torch.no_grad()
+    def served(self, fresh_V: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the vectors, [V, D], and biases, [V], of all items as they are used. Items in the mask, those without
+        training events, have vectors of their features alone, if there are features besides the popularity, and the
+        median bias: training has only told their ids and biases that they do not occur."""
+        table_VD = self.table(fresh_V if self.features_VF.shape[1] > 1 else None).clone()
+        known = self.bias[1:][~fresh_V[1:]]
+        middle = known.median() if len(known) else self.bias.new_zeros(())
+        return table_VD, torch.where(fresh_V, middle, self.bias)
+
     @property
     def id_vectors(self) -> Tensor:
         """Learned vectors of the item ids: [V, D]."""

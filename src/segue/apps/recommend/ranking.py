@@ -53,6 +53,9 @@ class Rules(BaseModel):
     """Maximum number of items with the same first tag. Default: unlimited."""
     at_most: Annotated[dict[Name, Annotated[int, Field(ge=1, le=1000)]], Field(max_length=100)] = {}
     """Maximum number of items with a tag, in any position."""
+    least_new: Annotated[int | None, Field(ge=1, le=1000)] = None
+    """Minimum number of new items, those without training events. Where too few are likely enough, the best of them get
+    the last places of the list."""
 
 
 class Wish(Rules):
@@ -126,7 +129,28 @@ def choose(model: Recommender, scores_V: NDArray[np.float32], wish: Wish, *, cou
     pool = np.argsort(-value_V, kind="stable")
     pool = pool if limited else pool[: max(CANDIDATES, 5 * count)]
     pool = pool[np.isfinite(value_V[pool])]
-    return _greedy(model, head, pool.tolist(), value_V, wish, count=count)
+    found = _greedy(model, head, pool.tolist(), value_V, wish, count=count)
+    return found if wish.least_new is None else _with_new(model, found, head, value_V, wish, count=count)
+
+
+def _with_new(
+    model: Recommender, listed: list[int], head: Sequence[int], value_V: NDArray[np.float64], wish: Wish, *, count: int
+) -> list[int]:
+    """Return a list with at least `least_new` new items, as far as there are any: the best of them in place of the last
+    items that are neither new nor pinned."""
+    assert wish.least_new is not None
+    missing = wish.least_new - int((model.counts_V[listed] == 0).sum())
+    new_V = np.where(model.counts_V == 0, value_V, -np.inf)
+    new_V[[0, *listed]] = -np.inf
+    new = np.argsort(-new_V, kind="stable")[: int(np.isfinite(new_V).sum())].tolist()
+    missing = min(missing, len(new))
+    if missing <= 0:
+        return listed
+    others = [place for place in listed if model.counts_V[place] and place not in head]
+    dropped = others[max(0, len(others) - missing + count - len(listed)) :]
+    kept = [place for place in listed if place not in dropped]
+    found = _greedy(model, kept, new, value_V, wish, count=min(count, len(kept) + missing))
+    return _greedy(model, found, dropped, value_V, wish, count=count)  # if there were too few new ones
 
 
 def _boosts(model: Recommender, wish: Wish) -> NDArray[np.float64]:

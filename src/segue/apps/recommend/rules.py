@@ -34,13 +34,14 @@ def read_rules(folder: Path) -> Rules:
             said = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
         raise ConfigError(
             f"{path} must have rules as JSON: boost, boost_items, first, without_items, without_tags, most_of_tag, "
-            f"at_most; got {said[:200]}. Correct it, or remove the file."
+            f"at_most, least_new; got {said[:200]}. Correct it, or remove the file."
         ) from None
 
 
 def with_rules(rules: Rules, wish: Wish) -> Wish:
     """Return a wish combined with the rules."""
     limits = [one for one in (rules.most_of_tag, wish.most_of_tag) if one is not None]
+    least = [one for one in (rules.least_new, wish.least_new) if one is not None]
     return wish.model_copy(
         update={
             "boost": _summed(rules.boost, wish.boost),
@@ -49,6 +50,7 @@ def with_rules(rules: Rules, wish: Wish) -> Wish:
             "without_items": [*rules.without_items, *wish.without_items],
             "without_tags": [*rules.without_tags, *wish.without_tags],
             "most_of_tag": min(limits) if limits else None,
+            "least_new": max(least) if least else None,
             "at_most": {
                 tag: min(one[tag] for one in (rules.at_most, wish.at_most) if tag in one)
                 for tag in {**rules.at_most, **wish.at_most}

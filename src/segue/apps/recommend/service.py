@@ -221,7 +221,8 @@ class RecommendService:
         """Return the log-probabilities, and the places of the items of a list. With an index, only candidates are
         scored, unless the wish can lift any item into the list, or leaves too few of the candidates."""
         model = loaded.model
-        if loaded.retrieval is not None and session.hidden_D is not None and not (wish.boost or wish.novelty):
+        exact = bool(wish.boost or wish.novelty or wish.least_new)
+        if loaded.retrieval is not None and session.hidden_D is not None and not exact:
             loaded.retrieval.refresh()
             named = [model.places[id] for id in (*wish.first, *wish.boost_items) if id in model.places]
             scores_V = candidate_scores(loaded.retrieval, session, count=self.settings.candidates, besides=named)
@@ -237,7 +238,7 @@ class RecommendService:
         model = self.loaded(None).model
         _check_tags(model, wish)
         scores_V = model.similar(_known(model, item))
-        limits = self.rules.model_copy(update={"boost": {}, "boost_items": {}, "first": []})
+        limits = self.rules.model_copy(update={"boost": {}, "boost_items": {}, "first": [], "least_new": None})
         asked = with_rules(limits, wish)
         others = asked.model_copy(update={"without_items": [*asked.without_items, item]})
         places = choose(model, scores_V, others, count=count, seen=set())
