@@ -29,6 +29,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from benchmarks.provenance import origin, record
 from benchmarks.task_data import SETS, DataSet, write_tables
 
@@ -59,6 +61,7 @@ def main() -> None:
     if arguments.job:
         run_job(arguments)
         return
+    torch.set_num_threads(1)  # as in every job
     started = origin()
     chosen = [one for one in SETS if one.name in arguments.sets]
     write_tables(chosen, arguments.data, arguments.work / "tables")
