@@ -36,7 +36,7 @@ class CheckpointError(SegueError):
 
 def similar_names(name: str, names: Iterable[str], *, least: float = 0.6) -> list[str]:
     """Return up to three names that are most like a mistyped one, equally like ones together; a name that begins with
-    it counts as very like it.
+    it counts as very like it, and one that contains it nearly so.
 
     >>> similar_names("sentiment", ["entities-zh", "sentiment-en", "sentiment-zh"])
     ['sentiment-en', 'sentiment-zh']
@@ -44,8 +44,8 @@ def similar_names(name: str, names: Iterable[str], *, least: float = 0.6) -> lis
     given = name.casefold()
     found = {one: SequenceMatcher(None, given, one.casefold()).ratio() for one in names}
     for one, likeness in found.items():
-        if len(given) >= 3 and one.casefold().startswith(given):
-            found[one] = max(0.95, likeness)
+        if len(given) >= 3 and given in one.casefold():
+            found[one] = max(0.95 if one.casefold().startswith(given) else 0.9, likeness)
     best = max(found.values(), default=0.0)
     return [one for one, likeness in found.items() if likeness >= max(least, best - 0.01)][:3]
 

@@ -18,6 +18,7 @@ from segue.tasks.folder import load_task_model
 from segue.tasks.predict import answer_rows, answers_in_order
 from segue.tasks.table import TASKS
 from segue.train.collapse import CollapseDetector
+from segue.train.events import STOPPED
 from segue.train.finetune import (
     Ended,
     Event,
@@ -228,6 +229,35 @@ def test_an_interrupt_keeps_the_best_model(model: Path, tmp_path: Path) -> None:
     assert isinstance(last, Ended)
     assert last.stopped_by == signal.SIGINT
     load_task_model(tmp_path / "run")
+
+
+def test_a_new_best_model_replaces_all_that_a_stopped_run_left(model: Path, tmp_path: Path) -> None:
+    """Also if the second run is killed after it."""
+    train, run = table(tmp_path / "train.jsonl", reviews(32)), tmp_path / "run"
+    asked = request(model, train, "train.epochs=2", "train.batch_size=8", valid=train)
+    for event in finetune(asked, run):
+        if isinstance(event, Updated):
+            os.kill(os.getpid(), signal.SIGINT)
+    older = [run / name for name in ("last", "report.md", "report.html", "results.json")]
+    assert older[0].is_dir()
+    assert older[1].is_file()
+    older[3].write_text(json.dumps({"ended": STOPPED}))
+    events = finetune(asked, run)
+    while not isinstance(next(events), Validated):
+        pass
+    assert (run / "best").is_dir()
+    assert not any(path.exists() for path in older)
+    events.close()
+
+
+def test_equal_texts_are_held_out_together(model: Path, tmp_path: Path) -> None:
+    """The validation examples that are taken from the training table share no text with the others."""
+    rows = [one for row in reviews(30) for one in (row, {**row, "text": row["text"].upper() + " "})]
+    train = table(tmp_path / "train.jsonl", rows)
+    prepared = next(finetune(request(model, train), tmp_path / "run"))
+    assert isinstance(prepared, Prepared)
+    assert not [one for one in prepared.warnings if "text of a training example" in one]
+    assert prepared.counts["valid"] in (11, 12)  # a fifth of 60, in pairs or more
 
 
 def test_fine_tuning_goes_on_from_a_fine_tuned_model_and_from_its_shape(model: Path, tmp_path: Path) -> None:

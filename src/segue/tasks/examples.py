@@ -1,7 +1,7 @@
 """Conversion of tables to examples: columns are found, rows converted, and unusable rows counted by the rule they
 break."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -84,12 +84,25 @@ def understand(task: Task, table: Table, rows: Iterable[NumberedRow], *, labelle
     return Examples(table=table, examples=examples, unusable=unusable)
 
 
-def split_off(examples: Sequence[Example], *, share: float, seed: int) -> tuple[list[Example], list[Example]]:
-    """Return the examples without a random part, and that part, each in its order."""
+def split_off(
+    examples: Sequence[Example], keys: Sequence[Hashable], *, share: float, seed: int
+) -> tuple[list[Example], list[Example]]:
+    """Return the examples without a random part, and that part, each in its order. Examples with the same key go
+    together, unless all have the same."""
     count = max(1, round(len(examples) * share))
     if len(examples) < 2:
         raise DataError("holding out validation examples needs at least two examples; got one. Give --valid FILE.")
-    apart = set(np.random.default_rng(seed).permutation(len(examples))[:count].tolist())
+    groups: dict[Hashable, list[int]] = {}
+    for number, key in enumerate(keys):
+        groups.setdefault(key, []).append(number)
+    order = np.random.default_rng(seed).permutation(len(examples)).tolist()
+    apart: set[int] = set()
+    for number in order:
+        group = groups[keys[number]]
+        if number not in apart and len(apart) + len(group) <= count:
+            apart.update(group)
+    if not apart:
+        apart.update(order[:count])
     return (
         [example for number, example in enumerate(examples) if number not in apart],
         [example for number, example in enumerate(examples) if number in apart],

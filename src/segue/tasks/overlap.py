@@ -24,12 +24,12 @@ def warnings_of(task: Task, train: Sequence[Example], others: Mapping[str, Seque
     single = not isinstance(task, Answer | Generate)  # other tasks may have several correct answers
     golds: dict[bytes, set[Any]] = {}
     for example in train:
-        golds.setdefault(_key(task, example), set()).add(example.gold)
+        golds.setdefault(text_key(task, example), set()).add(example.gold)
     warnings = _conflicts(task, train, golds) if single else []
     seen = dict(golds)
     before = ["training"]
     for name, examples in others.items():
-        keys = [_key(task, example) for example in examples]
+        keys = [text_key(task, example) for example in examples]
         for part in before:
             known = golds if part == "training" else seen
             both = [n for n, key in enumerate(keys) if key in known]
@@ -67,7 +67,7 @@ def _conflicts(task: Task, train: Sequence[Example], golds: Mapping[bytes, set[A
     places: dict[bytes, list[int]] = {}
     examples = 0
     for example in train:
-        key = _key(task, example)
+        key = text_key(task, example)
         if len(golds[key]) > 1:
             examples += 1
             if not places or key in places:
@@ -89,7 +89,8 @@ def _few(name: str, count: int) -> str:
     )
 
 
-def _key(task: Task, example: Example) -> bytes:
+def text_key(task: Task, example: Example) -> bytes:
+    """Return a short hash of the texts of an example, the same for texts that count as equal."""
     texts = example.texts[:1] if isinstance(task, Rank) else example.texts
     plain = (" ".join(unicodedata.normalize("NFKC", text).casefold().split()) for text in texts)
     return hashlib.blake2b("\0".join(plain).encode("utf-8", "replace"), digest_size=12).digest()

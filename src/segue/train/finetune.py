@@ -36,7 +36,7 @@ from segue.tasks.automatic import Situation, choose_reading, choose_training
 from segue.tasks.build import Source, build_task_model, open_source, segment_length_of
 from segue.tasks.examples import Examples, column_names, gathered, rows_with_roles, split_off, understand
 from segue.tasks.folder import TaskModel, load_task_model, summary_of
-from segue.tasks.overlap import warnings_of
+from segue.tasks.overlap import text_key, warnings_of
 from segue.tasks.predict import answers_in_order
 from segue.tasks.task import Example, Item, Task, TaskKind
 from segue.text.coverage import LanguageWatch
@@ -351,7 +351,8 @@ def _read_data(request: Request, chosen: Any) -> _Data:
         own = (train.examples, valid.examples)
     else:
         share = max(VALIDATION_SHARE, min(LARGEST_VALIDATION_SHARE, FEWEST / len(train.examples)))
-        own = split_off(train.examples, share=share, seed=chosen.train.seed)
+        keys = [text_key(task, example) for example in train.examples]
+        own = split_off(train.examples, keys, share=share, seed=chosen.train.seed)
         notes.append(f"no validation file: {len(own[1]):,} training examples are kept apart for it")
     tested = test.examples if test is not None else []
     warnings = warnings_of(task, own[0], {"valid": own[1], "test": tested})

@@ -19,6 +19,8 @@ from segue.train.distributed import rank
 UNVALIDATED = "last"
 """Folder of weights that have not been validated."""
 
+OUTCOME = ("results.json", "report.md", "report.html")
+"""Files about the end of a run."""
 Weights = dict[str, Tensor]
 
 
@@ -51,6 +53,8 @@ class Keeper:
         """Save the current weights as the best, with these n-grams; return why they could not be written, or None."""
         problem = self._save(self.run / "best", facts, wide)
         if problem is None:
+            if self._saved_step is None:
+                self._remove_older()
             self._held, self._saved_step = None, step
         else:
             weights = {name: value.detach().cpu().clone() for name, value in self.made.model.state_dict().items()}
@@ -110,6 +114,13 @@ class Keeper:
             return f"The weights, which no validation has judged, are in {self.keep_unvalidated()}."
         except DataError as error:
             return str(error)
+
+    def _remove_older(self) -> None:
+        """Remove what an unfinished run of the same command left beside the best model, which was now replaced."""
+        if rank() == 0:
+            for name in OUTCOME:
+                (self.run / name).unlink(missing_ok=True)
+            shutil.rmtree(self.run / UNVALIDATED, ignore_errors=True)
 
     def _but_saved(self) -> str:
         return f"; those of step {self._saved_step} are in {self.run / 'best'}" if self._saved_step is not None else ""
