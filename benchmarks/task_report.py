@@ -48,10 +48,10 @@ ENGLISH = {
 CHINESE = {
     "file": "results.zh-CN.md",
     "other": "[English](results.md)",
-    "title": "# 随包模型在真实数据上的结果",
+    "title": "# 自带模型在真实数据上的结果",
     "budget": (
         "本页所有数字都出自 `python -m benchmarks.task_results --data DATA --work WORK`："
-        "它用 `segue finetune` 的默认设置微调相应语言的随包 XLNet，并在同样的数据上评测经典方法。"
+        "它用 `segue finetune` 的默认设置微调相应语言的自带 XLNet，并在同样的数据上评测经典方法。"
         "没有为任何数据集单独选择设置。数据集不属于本项目。\n\n"
         "- **模型**：`xlnet-mini-en` 与 `xlnet-mini-zh`，4 层，宽度 256（[模型](models.zh-CN.md)）。"
         "*全新权重*是未经预训练的同一模型。*加 n-gram*：模型与 TF-IDF 共同作答（`--wide`）。\n"

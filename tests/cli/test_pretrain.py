@@ -111,7 +111,7 @@ def test_plan(work: Path) -> None:
         (("pretrain", "small-transformer-xl"), "no --out"),
         (("pretrain", "small-transformer-xl", "--out", "x"), "data.store must be given"),
         (("pretrain", "nonsense", "--out", "x"), "a config must be a file or one of"),
-        (("plan", "transformer-xl-wt103"), "`segue models transformer-xl-wt103 > transformer-xl-wt103.toml`"),
+        (("plan", "vanilla-12"), "`segue models vanilla-12 > vanilla-12.toml`"),
         (("pretrain", "small-transformer-xl", "data.store=nowhere", "--out", "x"), "a store must be a folder"),
         (("evaluate", "nowhere", "nowhere"), "a store must be a folder"),
         (("plot", "nowhere"), "must contain metrics.jsonl"),
