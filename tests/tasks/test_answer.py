@@ -298,7 +298,7 @@ def test_a_run_learns_when_there_is_no_answer_in_windows_longer_than_a_segment(
 ) -> None:
     train = write_rows(tmp_path / "train.jsonl", travels(160, seed=0, impossible=True))
     test = write_rows(tmp_path / "test.jsonl", travels(60, seed=1, impossible=True))
-    overrides = ["train.epochs=6", "read.segment_length=8"]
+    overrides = ["train.epochs=9", "read.segment_length=8"]
     end = run(ANSWER, english_model, tmp_path / "run", *overrides, train=train, test=test)
     metrics = {name: metric.value for name, metric in end.judged[-1].metrics.items()}
     assert metrics["f1"] > 75
