@@ -35,11 +35,16 @@ def nb_svm(rows: Rows, texts: list[str]) -> list[str]:
     scores = np.zeros((len(texts), len(names)))
     for place, name in enumerate(names):
         own = labels == name
-        inside, outside = 1 + np.asarray(given[own].sum(0))[0], 1 + np.asarray(given[~own].sum(0))[0]
-        ratio = np.log((inside / inside.sum()) / (outside / outside.sum()))
+        ratio = log_count_ratio(given, own)
         model = LinearSVC(C=1.0).fit(given.multiply(ratio).tocsr(), own)
         scores[:, place] = model.decision_function(asked.multiply(ratio).tocsr())
     return [names[int(place)] for place in scores.argmax(1)]
+
+
+def log_count_ratio(counts: Any, inside_N: Any) -> Any:
+    """Return the log of the smoothed share of each n-gram in a class, divided by that outside of it."""
+    inside, outside = (1 + np.asarray(counts[rows].sum(axis=0))[0] for rows in (inside_N, ~inside_N))
+    return np.log((inside / inside.sum()) / (outside / outside.sum()))
 
 
 def nearest_by_bm25(rows: Rows, texts: list[str]) -> list[str]:

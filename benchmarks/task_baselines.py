@@ -43,6 +43,7 @@ from sklearn.linear_model import LogisticRegression, SGDClassifier  # type: igno
 from sklearn.svm import LinearSVC  # type: ignore[import-untyped]
 from threadpoolctl import threadpool_limits
 
+from benchmarks.desk_baselines import log_count_ratio
 from benchmarks.task_data import Rows
 from segue.data.tables import Table
 from segue.data.tables.reader import TableRows
@@ -236,7 +237,7 @@ def _nb_svm(asked: Asked) -> list[Any]:
     valid, test = (words.transform([example.texts[0] for example in part]) for part in (asked.valid, asked.test))
     gold_N, kept_N = _classes(asked.train), _classes(asked.valid)
     classes = np.unique(gold_N)
-    ratios = [_log_count_ratio(train, gold_N == one) for one in classes]
+    ratios = [log_count_ratio(train, gold_N == one) for one in classes]
     best, found_NC = -1.0, np.zeros((0, 0))
     for penalty in NB_SVM_PENALTIES:
         models = [
@@ -257,12 +258,6 @@ def _nb_svm(asked: Asked) -> list[Any]:
         if right > best:
             best, found_NC = right, np.eye(len(classes))[margins[1].argmax(axis=1)]
     return _of_all_classes(asked, classes, found_NC)
-
-
-def _log_count_ratio(counts: Any, inside_N: NDArray[np.bool_]) -> NDArray[np.float64]:
-    inside_V, outside_V = (1 + np.asarray(counts[rows].sum(axis=0))[0] for rows in (inside_N, ~inside_N))
-    ratio_V: NDArray[np.float64] = np.log((inside_V / inside_V.sum()) / (outside_V / outside_V.sum()))
-    return ratio_V
 
 
 def _classes(examples: Sequence[Example]) -> NDArray[np.int64]:

@@ -38,7 +38,7 @@ def has_room(place: str) -> bool:
 
 @pytest.hookimpl(tryfirst=True)  # before -m chooses
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Of a test with `@pytest.mark.one_in(3)`, a third of the variants stay in `make test`. Which third depends on the
+    """Mark two thirds of the variants of a test with `@pytest.mark.one_in(3)` as long. Which third stays depends on the
     test, so that all models of a list are tried, each by some of the tests; `make test-long` tries all by all."""
     variants: dict[tuple[Path, str], list[pytest.Item]] = defaultdict(list)
     for item in items:
