@@ -408,8 +408,8 @@ class ReadConfig(Section):
     max_length: PositiveInt | None = None
     """Truncate texts to this many tokens, and report how many were truncated. Default: texts are read to the end."""
     summary: Literal["first", "last", "mean", "attention"] | None = None
-    """Pooling over the tokens of a segment. Default: mean with new weights or where documents have several segments;
-    otherwise CLS, the first token of masked models, the last one of others."""
+    """Pooling over the tokens of a segment. Default: mean for models up to a width of 384, with new weights, or where
+    documents have several segments; otherwise CLS, the first token of masked models, the last one of others."""
     pool: Literal["last", "mean", "max", "attention"] | None = None
     """Pooling over the segments of a document. Default: mean."""
 
